@@ -123,7 +123,8 @@ fn begin(worker: &Rc<Door>, peer: SocketAddr, hello: Hello) -> Result<Begun, Ref
     #[cfg(feature = "faults")]
     worker.app.faults.bind(&mut budget, now);
     let validates = hello.validates && challenge::is_pending();
-    let (is_short, is_close) = (budget.is_short(now), budget.is_close(now));
+    let full = Kind::full(hello.verifies_ecdsa);
+    let (is_short, is_close) = (budget.is_short(now, full), budget.is_close(now, full));
     let standing = is_close.then(|| match validates || is_trusted(worker, peer) {
         true => Standing::best(),
         false => Standing::of(worker, peer, &hello, now),
@@ -131,14 +132,14 @@ fn begin(worker: &Rc<Door>, peer: SocketAddr, hello: Hello) -> Result<Begun, Ref
     let claim = standing.as_ref().map_or(Claim::NONE, Standing::claim);
     // An authority's is done here, whoever waits elsewhere.
     let waiting = if validates { 0 } else { doorstep.aside.waiting() };
-    let paid = budget.pay(now, claim, waiting);
+    let paid = budget.pay(now, claim, full, waiting);
     if let Some(standing) = standing.filter(|_| is_short || paid.is_none()) {
         standing.note(paid.is_none());
     }
     let paid = paid.ok_or_else(refused)?;
     doorstep.under_way.update(|n| n + 1);
     let waits = (paid.gives_way() && !validates).then(|| doorstep.aside.enter());
-    Ok(Begun { worker: Rc::clone(worker), paid: Some(paid), name: hello.name, validates, waits })
+    Ok(Begun { worker: Rc::clone(worker), paid: Some(paid), name: hello.name, full, validates, waits })
 }
 
 /// A handshake that is paid for. Dropped, it is over.
@@ -148,6 +149,8 @@ pub(crate) struct Begun {
     paid: Option<Paid>,
     /// The host that the client asks for.
     name: Option<Box<str>>,
+    /// What it is if the client was not here before.
+    full: Kind,
     /// It is one of an authority, whose question is under way.
     validates: bool,
     /// Others go before it: it is done aside, and waits for that.

@@ -54,7 +54,7 @@ pub(super) async fn shake(
     };
     let (kind, count, nanos) = match session.handshake_kind() {
         Some(HandshakeKind::Resumed) => (Kind::Resumed, Counter::HandshakesResumed, Counter::NanosResumed),
-        _ => (Kind::Full, Counter::HandshakesFull, Counter::NanosFull),
+        _ => (begun.full, Counter::HandshakesFull, Counter::NanosFull),
     };
     begun.settle(Some(kind), took);
     lane.bump(count);

@@ -12,11 +12,12 @@
 //! for it; and of that no more may wait than strangers leave to all others, as it may get less of a processor than
 //! there seemed to be.
 //!
-//! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned, for full and
-//! resumed ones apart, from the thread's own processor time. A ticket is believed only when it opens: a client that
-//! makes one up is a stranger. A worker that is busy with requests, or with refusing handshakes, lowers the rate by
-//! itself: both are its other business. Where other programs take the processor, a worker gets a part of it only, which
-//! shows in how long it waits for its turn while it has work: shares are of that part.
+//! *Awkward cases.* What a handshake costs depends on the keys and on the machine, so it is learned from the threads'
+//! own processor time: of resumed ones, of full ones, and of full ones whose clients leave no choice but RSA. A ticket
+//! is believed only when it opens: a client that makes one up is a stranger. A worker that is busy with requests, or
+//! with refusing handshakes, lowers the rate by itself: both are its other business. Where other programs take the
+//! processor, a worker gets a part of it only, which shows in how long it waits for its turn while it has work: shares
+//! are of that part.
 //!
 //! *Source.* Ours. Others have fixed rates of handshakes (HAProxy's `maxsslrate`), which know no costs and no clients.
 
@@ -50,23 +51,33 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Part of a new measurement in what is believed.
 const WEIGHT: f64 = 1.0 / 16.0;
 
-/// What handshakes cost until the first was measured, seconds: full and resumed.
-const FIRST_COSTS: [f64; 2] = [300e-6, 100e-6];
+/// What handshakes cost until the first was measured, seconds, by [`Kind`].
+const FIRST_COSTS: [f64; 3] = [300e-6, 300e-6, 100e-6];
 
 /// How a session begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// With everything: key exchange, certificate, signature.
     Full,
+    /// The same for a client that verifies no signature but RSA's: where there are certificates of both sorts, these
+    /// cost several times as much.
+    FullRsa,
     /// From a ticket.
     Resumed,
+}
+
+impl Kind {
+    /// That of a stranger, by whether it verifies more than RSA's signatures.
+    pub(crate) fn full(verifies_ecdsa: bool) -> Kind {
+        if verifies_ecdsa { Kind::Full } else { Kind::FullRsa }
+    }
 }
 
 /// One worker's processor time for handshakes.
 #[derive(Debug)]
 pub(crate) struct Budget {
     /// Learned, seconds, by kind.
-    costs: [f64; 2],
+    costs: [f64; FIRST_COSTS.len()],
     /// Processor seconds to be spent now; less than none when those who came back drew on the future.
     left: f64,
     /// Processor seconds a second.
@@ -146,14 +157,16 @@ impl Budget {
         (self.looked, self.usage, self.shaken) = (now, usage, 0.0);
     }
 
-    /// Pays for a handshake; `None`: the client gets none. `waiting`: how many wait that gave way.
-    pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim, waiting: usize) -> Option<Paid> {
+    /// Pays for a handshake, which is of kind `full` where the client was not here before; `None`: it gets none.
+    /// `waiting`: how many wait that gave way.
+    pub(crate) fn pay(&mut self, now: Timestamp, claim: Claim, full: Kind, waiting: usize) -> Option<Paid> {
         self.refill(now);
-        let cost = self.cost(if claim.comes_back() { Kind::Resumed } else { Kind::Full });
+        let cost = self.cost(if claim.comes_back() { Kind::Resumed } else { full });
         let close = CLOSE.min(BETWEEN_ENDS * claim.step() / 2.0);
         let least = floor(claim) + cost;
         let gives_way = self.left < least + close;
-        if gives_way && waiting as f64 * self.cost(Kind::Full) > RESERVE {
+        let dearest = self.cost(Kind::Full).max(self.cost(Kind::FullRsa));
+        if gives_way && waiting as f64 * dearest > RESERVE {
             // Time that the thread does not have is not saved up for the worker to spend.
             self.left = self.left.min(least);
             return None;
@@ -166,15 +179,15 @@ impl Budget {
     }
 
     /// Whether a stranger of the last class would be refused now: only then it matters who is who.
-    pub(crate) fn is_short(&mut self, now: Timestamp) -> bool {
+    pub(crate) fn is_short(&mut self, now: Timestamp, full: Kind) -> bool {
         self.refill(now);
-        self.left - self.cost(Kind::Full) < RESERVE
+        self.left - self.cost(full) < RESERVE
     }
 
-    /// Whether it may matter soon who is who: a stranger of the last class would give way now, or be refused.
-    pub(crate) fn is_close(&mut self, now: Timestamp) -> bool {
+    /// Whether it may matter soon: a stranger of the last class would give way now, or be refused.
+    pub(crate) fn is_close(&mut self, now: Timestamp, full: Kind) -> bool {
         self.refill(now);
-        self.left - self.cost(Kind::Full) < RESERVE + CLOSE
+        self.left - self.cost(full) < RESERVE + CLOSE
     }
 
     /// A handshake is over: what was paid is corrected by what it took. `kind`: `None` where it failed.
@@ -194,7 +207,7 @@ impl Budget {
     }
 
     /// There is so much in the bucket now.
-    #[cfg(feature = "faults")]
+    #[cfg(any(test, feature = "faults"))]
     pub(crate) fn hold(&mut self, now: Timestamp, seconds: f64) {
         (self.left, self.at) = (seconds, now);
     }
@@ -253,7 +266,7 @@ mod tests {
             // With less than a processor it waits for the rest of each turn.
             let waited = used.mul_f64(1.0 / self.part - 1.0);
             self.budget.look(self.now, || Usage { used, waited });
-            let Some(paid) = self.budget.pay(self.now, claim, 0) else { return false };
+            let Some(paid) = self.budget.pay(self.now, claim, Kind::Full, 0) else { return false };
             let comes_back = claim.comes_back();
             let (kind, seconds) = if comes_back { (Kind::Resumed, self.full / 3.0) } else { (Kind::Full, self.full) };
             self.used += Duration::from_secs_f64(seconds);
@@ -370,6 +383,25 @@ mod tests {
         assert!((full - 3e-3).abs() < 1e-6 && (resumed - 1e-3).abs() < 1e-6, "{full} {resumed}");
     }
 
+    /// Who can only be answered by a dearer signature is refused before others are.
+    #[test]
+    fn strangers_pay_by_their_signatures() {
+        let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
+        for (kind, seconds) in [(Kind::FullRsa, 3e-3), (Kind::Full, 0.5e-3)] {
+            for _ in 0..500 {
+                budget.hold(Timestamp::ZERO, BURST);
+                let paid = budget.pay(Timestamp::ZERO, Claim::NONE, kind, 0).expect("a full bucket");
+                budget.settle(paid, Some(kind), here(seconds));
+            }
+        }
+        let costs = [Kind::FullRsa, Kind::Full].map(|kind| budget.cost(kind));
+        assert!((costs[0] - 3e-3).abs() < 1e-6 && (costs[1] - 0.5e-3).abs() < 1e-6, "{costs:?}");
+        budget.hold(Timestamp::ZERO, RESERVE + 1e-3);
+        assert!(budget.is_short(Timestamp::ZERO, Kind::FullRsa) && !budget.is_short(Timestamp::ZERO, Kind::Full));
+        assert!(budget.pay(Timestamp::ZERO, Claim::NONE, Kind::FullRsa, 0).is_none());
+        assert!(budget.pay(Timestamp::ZERO, Claim::NONE, Kind::Full, 0).is_some());
+    }
+
     /// A flood holds the bucket at its own floor: it gives way, and nobody else does. When what gave way does not get
     /// done, no more of it is let in, and all others are.
     #[test]
@@ -378,19 +410,21 @@ mod tests {
             let claim = |class| Claim::of(ClassId(class), 3, 3, false);
             let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
             let most_waiting = (RESERVE / FIRST_COSTS[0]) as usize;
-            let paid: Vec<_> = std::iter::from_fn(|| budget.pay(Timestamp::ZERO, claim(flood), 0)).collect();
+            let paid: Vec<_> =
+                std::iter::from_fn(|| budget.pay(Timestamp::ZERO, claim(flood), Kind::Full, 0)).collect();
             let first_aside = paid.iter().position(Paid::gives_way).expect("one");
             assert!(paid[..first_aside].iter().all(|paid| !paid.gives_way()) && first_aside > 100, "{first_aside}");
             assert!(paid[first_aside..].iter().all(Paid::gives_way));
-            let before = budget.pay(Timestamp::ZERO, claim(flood - 1), usize::MAX).expect("the class before it");
+            let before =
+                budget.pay(Timestamp::ZERO, claim(flood - 1), Kind::Full, usize::MAX).expect("the class before it");
             assert!(!before.gives_way(), "{flood}");
             // However long that lasts, the worker is not to do it.
             for millis in 1..2000 {
                 let now = Timestamp::ZERO + Duration::from_millis(millis);
-                assert!(budget.pay(now, claim(flood), most_waiting + 1).is_none(), "{millis}");
+                assert!(budget.pay(now, claim(flood), Kind::Full, most_waiting + 1).is_none(), "{millis}");
             }
             let now = Timestamp::ZERO + Duration::from_millis(2001);
-            assert!(budget.pay(now, claim(flood), most_waiting).is_some_and(|paid| paid.gives_way()));
+            assert!(budget.pay(now, claim(flood), Kind::Full, most_waiting).is_some_and(|paid| paid.gives_way()));
         }
     }
 
@@ -399,7 +433,7 @@ mod tests {
     fn a_failure_costs_what_it_took() {
         let mut budget = Budget::new(Timestamp::ZERO, Usage::default());
         let before = (budget.left, budget.costs);
-        let paid = budget.pay(Timestamp::ZERO, Claim::NONE, 0).expect("a full bucket");
+        let paid = budget.pay(Timestamp::ZERO, Claim::NONE, Kind::Full, 0).expect("a full bucket");
         budget.settle(paid, None, here(0.02));
         assert!((before.0 - budget.left - 0.02).abs() < 1e-9);
         assert_eq!(budget.costs, before.1);

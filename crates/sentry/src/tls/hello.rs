@@ -1,5 +1,5 @@
 //! The beginning of a client's first flight, read without any cryptography: whether it is TLS at all, whether all of
-//! the `ClientHello` is here, and which ticket of an earlier session it holds.
+//! the `ClientHello` is here, which ticket of an earlier session it holds, and what an answer will cost.
 //!
 //! It decides nothing but who is let in first when processor time is short: rustls reads the same bytes again and by
 //! its own rules. So it is lenient where that does no harm, and bounded where it would.
@@ -27,6 +27,8 @@ pub(crate) struct Hello {
     pub(crate) name: Option<Box<str>>,
     /// The ticket by which it wants to resume.
     pub(crate) ticket: Option<Vec<u8>>,
+    /// It verifies other signatures than RSA's, too.
+    pub(crate) verifies_ecdsa: bool,
     /// It is an authority that wants to know whose a name is (RFC 8737).
     pub(crate) validates: bool,
 }
@@ -34,6 +36,7 @@ pub(crate) struct Hello {
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
+const SIGNATURES: u16 = 13;
 const SESSION_TICKET: u16 = 35;
 const PRE_SHARED_KEY: u16 = 41;
 const PROTOCOLS: u16 = 16;
@@ -79,6 +82,11 @@ fn server_name(list: &[u8]) -> Option<Box<str>> {
     std::str::from_utf8(name).ok().filter(|_| kind == [0]).map(Box::from)
 }
 
+/// ECDSA with any hash, or EdDSA (RFC 8446, section 4.2.3).
+fn is_ecdsa(scheme: [u8; 2]) -> bool {
+    scheme[1] == 3 || matches!(scheme, [8, 7 | 8])
+}
+
 /// RFC 8446, section 4.1.2.
 fn body(message: &[u8]) -> Option<Hello> {
     let mut reader = Reader(message);
@@ -98,6 +106,11 @@ fn body(message: &[u8]) -> Option<Hello> {
             PRE_SHARED_KEY => Reader(body.vector16()?).vector16(),
             SERVER_NAME => {
                 hello.name = server_name(body.0);
+                None
+            }
+            SIGNATURES => {
+                let schemes = body.vector16().unwrap_or_default();
+                hello.verifies_ecdsa = schemes.chunks_exact(2).any(|scheme| is_ecdsa([scheme[0], scheme[1]]));
                 None
             }
             PROTOCOLS => {
@@ -190,7 +203,7 @@ mod tests {
     fn a_genuine_hello_is_whole_at_its_last_byte() {
         let bytes = genuine();
         let name = Some(Box::from("shop.example"));
-        assert_eq!(read(&bytes), Seen::Whole(Hello { name, ..Hello::default() }));
+        assert_eq!(read(&bytes), Seen::Whole(Hello { name, verifies_ecdsa: true, ..Hello::default() }));
         for end in 0..bytes.len() {
             assert_eq!(read(&bytes[..end]), Seen::Partial, "{end} of {}", bytes.len());
         }
@@ -224,6 +237,24 @@ mod tests {
         assert_eq!(name(&list).as_deref(), Some("shop.example"));
         assert_eq!(name(&list[..9]), None);
         assert_eq!(name(&[]), None);
+    }
+
+    #[test]
+    fn who_verifies_rsa_alone_is_known() {
+        let verifies_ecdsa = |schemes: &[u16]| {
+            let list: Vec<u8> = schemes.iter().flat_map(|scheme| scheme.to_be_bytes()).collect();
+            let list = [&(list.len() as u16).to_be_bytes()[..], &list].concat();
+            match read(&records(&with_extension(SIGNATURES, &list), 4096)) {
+                Seen::Whole(hello) => hello.verifies_ecdsa,
+                seen => panic!("{seen:?}"),
+            }
+        };
+        // RSA by PKCS#1 and PSS, with SHA-1 and SHA-2.
+        let rsa = [0x0201, 0x0401, 0x0501, 0x0601, 0x0804, 0x0805, 0x0806];
+        assert!(!verifies_ecdsa(&rsa) && !verifies_ecdsa(&[]));
+        for ecdsa in [0x0203, 0x0403, 0x0503, 0x0603, 0x0807] {
+            assert!(verifies_ecdsa(&[&rsa[..], &[ecdsa]].concat()), "{ecdsa:x}");
+        }
     }
 
     #[test]
