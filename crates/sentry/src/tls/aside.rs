@@ -5,10 +5,11 @@
 //! what a flood is given is done on another thread, from its first message to its last. That thread is of such niceness
 //! that the system takes the processor from it when the worker has something to do.
 //!
-//! *Awkward cases.* Beside a worker that never rests the thread still has a tenth of a processor, as much as handshakes
-//! get in any case (the weights of niceness 10 and 0 in Linux are 110 and 1024). How much may wait for it is the
-//! [budget](super::budget)'s business. It is begun when it is first needed, and again after a panic; where there is
-//! none to be had the worker does its work. Whose time is over before its turn comes costs nothing.
+//! *Awkward cases.* Beside a worker that never rests the thread still has a quarter of a processor (the weights of
+//! niceness 5 and 0 in Linux are 335 and 1024), which is more than handshakes get in any case; a worker that takes less
+//! than the other three hardly waits for it. Beside other programs it has a third of what one of them has. How much may
+//! wait for it is the [budget](super::budget)'s business. It is begun when it is first needed, and again after a panic;
+//! where there is none to be had the worker does its work. Whose time is over before its turn comes costs nothing.
 //!
 //! *Source.* Ours.
 
@@ -31,7 +32,7 @@ use super::session::processor_time;
 const MOST_WAITING: usize = 1024;
 
 /// How far it gives way, beyond what the process is: nice(2).
-const NICENESS: i32 = 10;
+const NICENESS: i32 = 5;
 
 /// A worker's thread for handshakes that nobody else is to wait for.
 #[derive(Debug, Default)]
