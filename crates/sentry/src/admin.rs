@@ -2,8 +2,8 @@
 //!
 //! It listens on an address of its own, on a thread of its own, so that it neither costs the workers anything nor is
 //! ever policed. On loopback anyone on the machine may look; elsewhere, and wherever a token is configured, everything
-//! but `/healthz`, `/readyz`, health over gRPC and the dashboard's own files needs `Authorization: Bearer <token>`.
-//! Changes always do.
+//! but `/healthz`, `/readyz`, health over gRPC and the dashboard's own files needs `Authorization: Bearer <token>`, and
+//! what KEDA asks for, unless it may ask without. Changes always do.
 
 mod assets;
 mod auth;
@@ -12,6 +12,7 @@ mod events;
 mod grpc;
 mod pages;
 mod recorder;
+mod scaler;
 mod stream;
 mod view;
 
@@ -73,6 +74,8 @@ pub struct AdminServer {
 struct Admin {
     board: Arc<Board>,
     token: Option<String>,
+    /// Whoever scales the servers needs no token.
+    serves_scalers: bool,
     recorder: Recorder,
     /// Event streams open now.
     viewers: AtomicUsize,
@@ -103,6 +106,7 @@ impl AdminServer {
         let state = Arc::new(Admin {
             board,
             token: admin.token.clone(),
+            serves_scalers: admin.scaler,
             recorder: Recorder::new(),
             viewers: AtomicUsize::new(0),
         });
@@ -212,7 +216,12 @@ fn router(state: Arc<Admin>) -> Router {
     let open = Router::new().route("/healthz", get(pages::healthz)).route("/readyz", get(pages::readyz));
     let health =
         Router::new().route(crate::health::grpc::PATH, post(grpc::check)).layer(DefaultBodyLimit::max(grpc::LONGEST));
-    let all = looking.merge(changing).merge(open).merge(health).merge(assets::router());
+    let scaler = Router::new().route(scaler::PATH, post(scaler::call)).layer(DefaultBodyLimit::max(scaler::LONGEST));
+    let scaler = match state.serves_scalers {
+        true => scaler,
+        false => scaler.route_layer(axum::middleware::from_fn_with_state(state.clone(), auth::check)),
+    };
+    let all = looking.merge(changing).merge(open).merge(health).merge(scaler).merge(assets::router());
     all.layer(axum::middleware::map_response(assets::protect)).with_state(state)
 }
 

@@ -101,6 +101,8 @@ pub struct Admin {
     /// The bearer token that every request but `/healthz` and `/readyz` must carry. Always there when `listen` is not
     /// loopback.
     pub token: Option<String>,
+    /// Whether who scales servers may ask without it how many are needed.
+    pub scaler: bool,
 }
 
 /// Where the spans of requests go: by OTLP over HTTP. Takes effect at the next start.

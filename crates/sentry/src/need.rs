@@ -10,12 +10,46 @@
 use tidegate_engine::{Role, ServerSnapshot, Sla, Snapshot, Status};
 use tidegate_provision::{FollowConfig, Replica};
 
+use crate::app::App;
+
 /// Servers that what is offered needs to be answered within `sla`, with nearly nothing refused. `None` while too little
 /// is known, and where an idle server takes longer than the target.
 pub(crate) fn servers_needed(now: &Snapshot, sla: &Sla) -> Option<u32> {
+    needed(now, sla, now.offered_rate?)
+}
+
+/// What scales an application, when this sentry is asked for all that stand before the same servers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Need {
+    /// Servers that what is offered to all needs; `None`: as in [`servers_needed`].
+    pub(crate) servers: Option<u32>,
+    /// Whether there is anything to do.
+    pub(crate) is_active: bool,
+}
+
+impl Need {
+    /// Of an application now.
+    pub(crate) fn of(app: &App) -> Need {
+        let (now, elsewhere) =
+            app.engine(|core, now| (core.controller.snapshot(now), core.controller.offered_to_peers()));
+        Need::with(&now, &app.live().config.setup.sla, elsewhere)
+    }
+
+    /// `elsewhere`: requests per second that other sentries have.
+    fn with(now: &Snapshot, sla: &Sla, elsewhere: f64) -> Need {
+        let offered = now.offered_rate.unwrap_or(0.0) + elsewhere;
+        let known = now.offered_rate.is_some() || elsewhere > 0.0;
+        Need { servers: needed(now, sla, offered).filter(|_| known), is_active: offered >= IDLE }
+    }
+}
+
+/// Fewer requests per second are what is left of a mean that was larger: nobody comes.
+const IDLE: f64 = 1.0 / 60.0;
+
+fn needed(now: &Snapshot, sla: &Sla, offered: f64) -> Option<u32> {
     let (service, arrivals) = (now.cost_variation, now.arrival_variation);
     let replica = Replica::measured(now.mean_cost?, service, arrivals, processors(now)?);
-    FollowConfig::default().servers_for(&replica, now.offered_rate?, sla.statistic(), sla.target(0.0))
+    FollowConfig::default().servers_for(&replica, offered, sla.statistic(), sla.target(0.0))
 }
 
 /// Effective processors of a server that serves, on average, once they are given or learned.
@@ -64,6 +98,25 @@ mod tests {
         assert!((3..=4).contains(&needed), "{needed}");
         let ten = Snapshot { offered_rate: Some(4000.0), ..now };
         assert!((22..=24).contains(&servers_needed(&ten, &sla(500)).unwrap()), "a tenth more than the work at most");
+    }
+
+    /// Whoever of several is asked says what all need together.
+    #[test]
+    fn what_others_are_offered_counts() {
+        let now = snapshot();
+        let alone = Need::with(&now, &sla(500), 0.0);
+        assert_eq!(alone, Need { servers: servers_needed(&now, &sla(500)), is_active: true });
+        let (half, quiet) = (
+            Snapshot { offered_rate: Some(200.0), ..now.clone() },
+            Snapshot { offered_rate: Some(0.0), ..now.clone() },
+        );
+        assert_eq!(Need::with(&half, &sla(500), 200.0), alone);
+        assert_eq!(Need::with(&quiet, &sla(500), 400.0), alone);
+        assert_eq!(Need::with(&quiet, &sla(500), 0.0), Need { servers: Some(0), is_active: false });
+        // A server must be started before anything is known of it.
+        let mut none_serves = now;
+        none_serves.servers[0].status = Status::Draining;
+        assert_eq!(Need::with(&none_serves, &sla(500), 0.0), Need { servers: None, is_active: true });
     }
 
     #[test]

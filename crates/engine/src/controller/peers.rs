@@ -21,6 +21,12 @@ impl Controller {
         summary
     }
 
+    /// Requests per second of all classes that arrive at other sentries before the same servers, as far as these were
+    /// heard of.
+    pub fn offered_to_peers(&self) -> f64 {
+        self.core.peers.sum.offered()
+    }
+
     /// What the other sentries before the same servers said; what they said before is no longer true. Guarantees are
     /// for all of them together, and so is the rate by which the target is found.
     pub fn handle_peers(&mut self, now: Timestamp, peers: Peers) {

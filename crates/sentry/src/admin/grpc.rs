@@ -23,13 +23,13 @@ pub(super) const LONGEST: usize = 4096;
 
 /// How a call ends.
 const OK: u8 = 0;
-const INVALID_ARGUMENT: u8 = 3;
-const NOT_FOUND: u8 = 5;
+pub(super) const INVALID_ARGUMENT: u8 = 3;
+pub(super) const NOT_FOUND: u8 = 5;
 
 /// Whether the application that is named serves; without a name: whether the sentry does.
 pub(super) async fn check(State(admin): State<Arc<Admin>>, headers: HeaderMap, body: Bytes) -> Response {
-    if !is_grpc(&headers) {
-        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, "this is gRPC: ask /readyz by HTTP\n").into_response();
+    if let Some(refused) = not_grpc(&headers) {
+        return refused;
     }
     let board = &admin.board;
     match asked(&body).map(|service| (service, board.application(service))) {
@@ -41,11 +41,23 @@ pub(super) async fn check(State(admin): State<Arc<Admin>>, headers: HeaderMap, b
 }
 
 fn serving(serves: bool) -> Response {
-    let body = Body::new(Message { data: Some(says(serves)), is_over: false });
+    answered(says(serves))
+}
+
+/// What is said to who does not ask by gRPC.
+pub(super) fn not_grpc(headers: &HeaderMap) -> Option<Response> {
+    let why = "this is gRPC: /readyz and /api/state are for HTTP\n";
+    (!is_grpc(headers)).then(|| (StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response())
+}
+
+/// A call that went well: its message, behind its length.
+pub(super) fn answered(message: Bytes) -> Response {
+    let body = Body::new(Message { data: Some(message), is_over: false });
     ([(header::CONTENT_TYPE, "application/grpc")], body).into_response()
 }
 
-fn failed(status: u8, why: &'static str) -> Response {
+/// A call that did not.
+pub(super) fn failed(status: u8, why: &str) -> Response {
     let mut response = Response::default();
     grpc::end(response.headers_mut(), status, why, PushBack::Unsaid);
     response

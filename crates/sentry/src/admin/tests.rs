@@ -23,10 +23,13 @@ fn board() -> Arc<Board> {
 }
 
 fn start(token: Option<&str>) -> (AdminServer, Arc<Board>) {
+    start_as(&config::Admin { token: token.map(str::to_owned), ..config::Admin::default() })
+}
+
+fn start_as(admin: &config::Admin) -> (AdminServer, Arc<Board>) {
     let board = board();
-    let admin = config::Admin { listen: None, token: token.map(str::to_owned) };
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    (AdminServer::start(listen, &admin, board.clone(), &mut Sockets::default()).expect("starts"), board)
+    (AdminServer::start(listen, admin, board.clone(), &mut Sockets::default()).expect("starts"), board)
 }
 
 /// A connection that is read with a time limit, so that a mistake fails the test.

@@ -71,6 +71,9 @@ section! {
         token: String,
         /// Instead of `token`: a file that holds it. Default: none.
         token_file: String,
+        /// Whether [KEDA](kubernetes.md#keda-without-prometheus), which can send no token, may ask without one how many
+        /// servers are needed; restart to change. Default: `false`.
+        scaler: bool,
     }
 }
 

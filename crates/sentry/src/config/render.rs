@@ -58,6 +58,9 @@ impl Config {
             let mut admin = Table::new();
             put(&mut admin, "listen", listen.to_string());
             put_some(&mut admin, "token", token);
+            if self.admin.scaler {
+                put(&mut admin, "scaler", true);
+            }
             put(&mut out, "admin", admin);
         }
         if let Some(reports) = &self.reports {

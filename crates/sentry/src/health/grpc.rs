@@ -67,7 +67,7 @@ pub(crate) fn says(serves: bool) -> Bytes {
 }
 
 /// The one message that is there, not compressed.
-fn message(bytes: &[u8]) -> Option<&[u8]> {
+pub(crate) fn message(bytes: &[u8]) -> Option<&[u8]> {
     let (&[compressed, a, b, c, d], message) = bytes.split_first_chunk::<5>()?;
     let length = u32::from_be_bytes([a, b, c, d]) as usize;
     (compressed == 0 && message.len() == length).then_some(message)

@@ -30,6 +30,7 @@ mod relay;
 mod reports;
 mod resource;
 mod routing;
+mod scaler;
 mod shortage;
 mod slow;
 mod spop;

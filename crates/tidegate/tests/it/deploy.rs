@@ -66,6 +66,19 @@ fn the_autoscaler_asks_for_a_figure_that_the_rules_record() {
     assert!(rules.contains(&format!("- record: {metric}\n")), "{metric}");
 }
 
+/// It is asked by the sentry's own words.
+#[test]
+fn the_external_scaler_is_named_as_it_is_called() {
+    let example = read("kubernetes/keda-external.yaml");
+    for line in ["    - type: external-push\n", "        application: shop\n", ":9900\n"] {
+        assert!(example.contains(line), "{line}");
+    }
+    let folder = Folder::new();
+    let text = "[admin]\nscaler = true\n[[application]]\nname = \"shop\"\nservers = \"127.0.0.1:1\"\n";
+    let file = folder.write("sentry.toml", text);
+    assert_eq!(run(env!("CARGO_BIN_EXE_tidegate"), &["check", &file]), Ok(String::new()));
+}
+
 #[test]
 fn the_example_nucleus_measures() {
     let folder = Folder::new();

@@ -15,6 +15,8 @@ use crate::support::{Folder, Process, free_port, get, loopback, signal, tidegate
 /// A server, and a sentry in front of it that keeps what it learns.
 struct Site {
     folder: Folder,
+    /// The application, but for its addresses.
+    application: &'static str,
     listen: SocketAddr,
     admin: SocketAddr,
     server: SocketAddr,
@@ -25,7 +27,7 @@ impl Site {
     fn new() -> Site {
         let (listen, admin, server) = (loopback(free_port()), loopback(free_port()), loopback(free_port()));
         let _server = Process::start(&["emulate", "--listen", &server.to_string(), "--service", "2ms"]);
-        Site { folder: Folder::new(), listen, admin, server, _server }
+        Site { folder: Folder::new(), application: "name = \"shop\"", listen, admin, server, _server }
     }
 
     /// A sentry of this site; what it says goes to `log`.
@@ -36,7 +38,8 @@ impl Site {
             "sentry.toml",
             &format!(
                 "[sentry]\ndrain = \"1s\"\n[admin]\nlisten = \"{admin}\"\n\
-                 [[application]]\nname = \"shop\"\nlisten = \"{listen}\"\nservers = \"{server}\"\n"
+                 [[application]]\nlisten = \"{listen}\"\nservers = \"{server}\"\n{}\n",
+                self.application
             ),
         );
         let mut command = tidegate(&["run", "-c", &file, "--state", state]);
@@ -89,6 +92,32 @@ fn what_was_learned_outlives_a_stop_and_a_crash() {
     assert!(log.contains("is not used: it makes no sense") && log.contains("it is put aside as"), "{log}");
     until("requests are answered", || get(site.listen, "/").is_some());
     site.stop(fourth, Signal::KILL);
+}
+
+/// What fits is used, and nobody fails for the rest.
+#[test]
+fn a_state_of_another_configuration_is_used_as_far_as_it_fits() {
+    let mut site = Site::new();
+    let state = site.folder.path("state");
+    let first = site.start(&state);
+    until("requests are answered", || get(site.listen, "/").is_some());
+    until("costs are learned", || site.urls() == 1);
+    site.stop(first, Signal::TERM);
+    let kept = fs::read(&state).expect("a file");
+    let anew = "there was no application of that name before: it begins anew";
+    site.application = "name = \"store\"";
+    let second = site.start(&state);
+    assert_eq!(site.urls(), 0);
+    assert!(site.folder.read("log").contains(anew), "{}", site.folder.read("log"));
+    site.stop(second, Signal::TERM);
+    fs::write(&state, kept).expect("a file");
+    site.application = "name = \"shop\"\nadmission = \"threshold\"\ntarget = \"1s\"\n\
+                        class = [{ name = \"gold\", match = { path = \"/gold\" } }, { name = \"rest\" }]";
+    let third = site.start(&state);
+    assert_eq!(site.urls(), 1, "{}", site.folder.read("log"));
+    until("requests are answered", || get(site.listen, "/gold").is_some());
+    site.stop(third, Signal::TERM);
+    assert_eq!(site.folder.read("log").matches(anew).count(), 1);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Health over gRPC.
+//! Health over gRPC, and what KEDA asks for.
 
 use super::*;
 
@@ -44,4 +44,38 @@ fn readiness_is_told_over_grpc_of_all_and_of_one() {
     assert_eq!(call(&server, CHECK, ONE), (b"\0\0\0\0\x02\x08\x02".to_vec(), ok()));
     assert_eq!(ask(&server, &format!("POST {CHECK} HTTP/1.1"), "").0, 415);
     assert_eq!(get(&server, "/readyz").0, 503, "HTTP/1.1 as before");
+}
+
+/// A call of an external scaler's, and one about an application that is not there.
+const SPEC: &str = "/externalscaler.ExternalScaler/GetMetricSpec";
+const OTHER: &[u8] = b"\0\0\0\0\x17\x1a\x15\x0a\x0bapplication\x12\x06sh\"op?";
+
+#[test]
+fn who_scales_is_told_the_metric_of_an_application() {
+    let open = config::Admin { token: Some("0123456789abcdef".to_owned()), scaler: true, ..config::Admin::default() };
+    let (server, _board) = start_as(&open);
+    const NAMED: &[u8] = b"\0\0\0\0\x16\x1a\x14\x0a\x0bapplication\x12\x05sh\"op";
+    let one = b"\0\0\0\0\x1d\x0a\x1b\x0a\x0eservers-needed\x10\x01\x19\0\0\0\0\0\0\xf0\x3f";
+    let spec = (one.to_vec(), Some("0".to_owned()));
+    assert_eq!(call(&server, SPEC, b"\0\0\0\0\0"), spec, "there is one only");
+    assert_eq!(call(&server, SPEC, NAMED), spec);
+    let failed = |status: &str| (vec![], Some(status.to_owned()));
+    assert_eq!(call(&server, SPEC, OTHER), failed("5"), "no such application");
+    assert_eq!(call(&server, SPEC, b"\0\0\0\0\x09nonsense"), failed("3"));
+    let metrics = "/externalscaler.ExternalScaler/GetMetrics";
+    assert_eq!(call(&server, metrics, b"\0\0\0\0\x02\x0a\0"), failed("14"), "nothing is known yet: not zero");
+    let active = "/externalscaler.ExternalScaler/IsActive";
+    assert_eq!(call(&server, active, b"\0\0\0\0\0"), (b"\0\0\0\0\0".to_vec(), Some("0".to_owned())), "nobody came");
+    assert_eq!(call(&server, "/externalscaler.ExternalScaler/Other", b"\0\0\0\0\0"), failed("12"));
+    assert_eq!(ask(&server, &format!("POST {SPEC} HTTP/1.1"), "").0, 415);
+    assert_eq!(get(&server, "/api/state").0, 401, "the rest needs a token as before");
+}
+
+#[test]
+fn who_scales_needs_the_token_unless_that_is_said() {
+    let (server, _board) = start(Some("0123456789abcdef"));
+    assert_eq!(call(&server, SPEC, b"\0\0\0\0\0").1, None, "401 is UNAUTHENTICATED to a client of gRPC");
+    assert_eq!(ask(&server, &format!("POST {SPEC} HTTP/1.1"), "").0, 401);
+    let (server, _board) = start(None);
+    assert_eq!(call(&server, SPEC, b"\0\0\0\0\0").1, Some("0".to_owned()), "on this machine anyone may look");
 }

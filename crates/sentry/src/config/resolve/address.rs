@@ -144,7 +144,7 @@ impl Resolver<'_, '_, '_> {
                  to [admin], or listen on 127.0.0.1",
             );
         }
-        Admin { listen, token }
+        Admin { listen, token, scaler: raw.scaler.is_some_and(|scaler| scaler.value) }
     }
 
     /// Where datagrams are heard: at `port` on loopback when nothing is said.
