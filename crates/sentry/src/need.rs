@@ -39,7 +39,10 @@ impl Need {
     fn with(now: &Snapshot, sla: &Sla, elsewhere: f64) -> Need {
         let offered = now.offered_rate.unwrap_or(0.0) + elsewhere;
         let known = now.offered_rate.is_some() || elsewhere > 0.0;
-        Need { servers: needed(now, sla, offered).filter(|_| known), is_active: offered >= IDLE }
+        // The mean is known after a while, and somebody who comes first is there now.
+        let lately: f64 = now.classes.iter().map(|class| class.offered_rate).sum();
+        let is_active = offered.max(lately + elsewhere) >= IDLE;
+        Need { servers: needed(now, sla, offered).filter(|_| known), is_active }
     }
 }
 
@@ -113,6 +116,9 @@ mod tests {
         assert_eq!(Need::with(&half, &sla(500), 200.0), alone);
         assert_eq!(Need::with(&quiet, &sla(500), 400.0), alone);
         assert_eq!(Need::with(&quiet, &sla(500), 0.0), Need { servers: Some(0), is_active: false });
+        let mut first = Snapshot { offered_rate: None, ..now.clone() };
+        first.classes[0].offered_rate = 1.0;
+        assert_eq!(Need::with(&first, &sla(500), 0.0), Need { servers: None, is_active: true });
         // A server must be started before anything is known of it.
         let mut none_serves = now;
         none_serves.servers[0].status = Status::Draining;
