@@ -259,6 +259,11 @@ pub enum RequestKind {
 }
 
 impl Application {
+    /// Names of its classes, the most important first.
+    pub(crate) fn class_names(&self) -> Vec<String> {
+        self.setup.classes.iter().map(|class| class.name.clone()).collect()
+    }
+
     /// What a request is by the rules: those of its type, else those of its class.
     pub(crate) fn kind(&self, request: &Request) -> RequestKind {
         let of = |kinds: &[RequestKind], at: usize| kinds.get(at).copied().unwrap_or_default();

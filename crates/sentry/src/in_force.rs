@@ -314,10 +314,8 @@ fn times(config: &config::Application, before: Option<&InForce>) -> Vec<Arc<Time
 
 /// What is remembered of clients, as long as classes mean the same.
 fn ranks(config: &config::Application, before: Option<&InForce>) -> Arc<Ranks> {
-    let names = |config: &config::Application| -> Vec<String> {
-        config.setup.classes.iter().map(|class| class.name.clone()).collect()
-    };
-    let kept = before.filter(|live| names(&live.config) == names(config)).map(|live| live.ranks.clone());
+    let same = before.filter(|live| live.config.class_names() == config.class_names());
+    let kept = same.map(|live| live.ranks.clone());
     kept.unwrap_or_else(|| Arc::new(Ranks::new(config.setup.classes.len())))
 }
 

@@ -4,7 +4,6 @@ use tidegate_engine::Learned;
 use tracing::info;
 
 use super::App;
-use crate::in_force::InForce;
 use crate::tls::rank::KeptRanks;
 use crate::upgrade::State;
 
@@ -17,7 +16,7 @@ impl App {
     /// Which addresses were important until now.
     pub(crate) fn kept_ranks(&self) -> KeptRanks {
         let live = self.live();
-        live.ranks.kept(class_names(&live), self.now())
+        live.ranks.kept(live.config.class_names(), self.now())
     }
 
     /// Begins with what an application of the same name learned in another process.
@@ -29,12 +28,8 @@ impl App {
         self.engine(|core, now| core.controller.recall(now, learned));
         if let Some(ranks) = state.ranks(app) {
             let live = self.live();
-            live.ranks.recall(ranks, &class_names(&live), self.now());
+            live.ranks.recall(ranks, &live.config.class_names(), self.now());
         }
         info!(app, urls = learned.urls(), at_work = learned.at_work(), "goes on with what was learned before");
     }
-}
-
-fn class_names(live: &InForce) -> Vec<String> {
-    live.config.setup.classes.iter().map(|class| class.name.clone()).collect()
 }
