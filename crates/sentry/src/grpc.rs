@@ -1,4 +1,4 @@
-//! What gRPC says of a call's end, in a head without messages or in trailers.
+//! What gRPC says of a call's end, in a head without messages or in trailers; and how a message is sent.
 //!
 //! *Intuition.* By HTTP every call of gRPC succeeds: the status is 200, whatever came of it. What came of it is
 //! `grpc-status`. A server that is overloaded says `UNAVAILABLE` after a millisecond; that is no answer, and a
@@ -8,7 +8,9 @@
 
 use std::fmt::Write as _;
 
+use bytes::{BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use prost::Message;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -39,6 +41,16 @@ pub(crate) const fn is_failure(status: u8) -> bool {
 /// `DEADLINE_EXCEEDED` and `CANCELLED`, which a client can cause at will.
 pub(crate) const fn is_error(status: u8) -> bool {
     matches!(status, UNKNOWN | INTERNAL | UNAVAILABLE | DATA_LOSS)
+}
+
+/// A message as it is sent: not compressed, behind its length.
+pub(crate) fn framed(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut bytes = BytesMut::with_capacity(5 + length);
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+    message.encode_raw(&mut bytes);
+    bytes.freeze()
 }
 
 /// What a call is told that is over before it was answered: `message` in words, when it may be made again.

@@ -13,14 +13,14 @@ use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream;
 use prost::Message;
 
 use super::Admin;
 use super::grpc::{INVALID_ARGUMENT, NOT_FOUND, answered, failed, not_grpc};
 use crate::app::App;
-use crate::grpc::{UNAVAILABLE, UNIMPLEMENTED};
+use crate::grpc::{UNAVAILABLE, UNIMPLEMENTED, framed};
 use crate::health::grpc::message;
 use crate::need::Need;
 
@@ -152,14 +152,4 @@ fn told(app: Arc<App>) -> Response {
         }
     });
     ([(header::CONTENT_TYPE, "application/grpc")], Body::from_stream(said)).into_response()
-}
-
-/// A message behind its length.
-fn framed(message: &impl Message) -> Bytes {
-    let length = message.encoded_len();
-    let mut out = BytesMut::with_capacity(5 + length);
-    out.put_u8(0);
-    out.put_u32(length as u32);
-    out.put_slice(&message.encode_to_vec());
-    out.freeze()
 }

@@ -2,12 +2,13 @@
 
 use std::task::{Context, Poll};
 
-use bytes::{Buf, BufMut, BytesMut};
+use bytes::{Buf, BytesMut};
 use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue};
 use prost::Message;
 
 use super::message::{ProcessingRequest, ProcessingResponse, Say, Told};
+use crate::grpc::framed;
 use crate::http2::stream::Piece;
 
 /// A byte that says whether it is compressed, and four with its length.
@@ -95,12 +96,7 @@ impl Talk {
 
     pub(super) fn say(&mut self, say: Say) -> Result<(), End> {
         let message = ProcessingResponse { say: Some(say) };
-        let length = message.encoded_len();
-        let mut bytes = BytesMut::with_capacity(PREFIX + length);
-        bytes.put_u8(0);
-        bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
-        message.encode_raw(&mut bytes);
-        self.to.send_data(Piece::of(bytes.freeze()), false).map_err(|_| End::Gone)
+        self.to.send_data(Piece::of(framed(&message)), false).map_err(|_| End::Gone)
     }
 
     /// Ends the call with what it came to.
