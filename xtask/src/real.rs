@@ -3,8 +3,8 @@
 //! `tidegate experiment run apache-3x --live` judges the same with our own generator. Here the load, three times what
 //! Apache with PHP can do, is from hey, which writes down every answer, and from httperf, which counts every error and
 //! shows the head of every refusal. The sentry is started in one line, as an operator would, and has seen nothing: the
-//! first load finds it cold. A second one, over TLS, has the same loads in turn with the first: each request of them
-//! begins with a whole handshake, and is not to cost the service anything.
+//! first load finds it cold, and one over TLS another. In the long form one over TLS has the same loads in turn with
+//! it: each request of them begins with a whole handshake, and is not to cost the service anything.
 
 mod hey;
 pub mod httperf;
