@@ -348,7 +348,8 @@ section! {
         request: Time,
         /// A client's connection without a request. Default: `"75s"`.
         client_idle: Time,
-        /// A connection to a server without a request. Default: `"30s"`.
+        /// A connection to a server without a request; half of those that are not needed for a sixth of it close each
+        /// sixth. Default: `"30s"`.
         server_idle: Time,
     }
 }

@@ -1,9 +1,11 @@
 //! Requests and answers on their way through a real sentry.
 
 use std::io::Write;
+use std::time::Duration;
+
 use tidegate_sentry::counters::Counter;
 
-use crate::support::{RawServer, Running, application, ok, refuse_all, until};
+use crate::support::{Client, Door, RawServer, Running, application, ok, refuse_all, until};
 
 const GET: &str = "GET /hello HTTP/1.1\r\nHost: test\r\n\r\n";
 
@@ -21,6 +23,26 @@ fn a_request_goes_to_the_server_and_its_answer_comes_back() {
     assert_eq!(sentry.count(Counter::ServerConnects), 1, "connections to servers are kept");
     let snapshot = sentry.app().snapshot();
     assert_eq!((snapshot.classes[0].offered, snapshot.classes[0].completed), (3, 3));
+}
+
+/// A server with few processes has them for others again, long before the longest that a connection may rest.
+#[test]
+fn connections_that_are_not_needed_any_more_go_by_halves() {
+    let door = Door::default();
+    let server = door.server("late");
+    let mut app = application(&[server.address]);
+    app.timeouts.server_idle = Duration::from_secs(18);
+    let sentry = Running::start(app);
+    let mut clients: Vec<Client> = (0..16).map(|_| sentry.client()).collect();
+    clients.iter_mut().for_each(|client| client.send(GET));
+    until("each has its own", || server.open() == 16);
+    door.open();
+    clients.iter_mut().for_each(|client| assert_eq!(client.answer().status, 200));
+    assert_eq!(server.open(), 16, "they may be needed again");
+    until("half of them are gone", || server.open() <= 8);
+    assert!(server.open() > 0, "but not all");
+    assert_eq!(sentry.ask(GET).status, 200);
+    assert_eq!(sentry.count(Counter::ServerConnects), 16, "the newest are kept");
 }
 
 /// Without `[traces]`, whatever the program was built with.

@@ -96,6 +96,11 @@ impl RawServer {
         self.connections.load(Ordering::SeqCst)
     }
 
+    /// Connections that are open now.
+    pub fn open(&self) -> usize {
+        self.streams.lock().expect("a lock").len()
+    }
+
     /// Stops listening and breaks every connection.
     pub fn kill(&self) {
         {
