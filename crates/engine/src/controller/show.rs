@@ -58,7 +58,7 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
     let index = id.index();
     let stats = &core.traffic.stats[index];
     let table = core.policer.counts(id);
-    let quantile = |q| stats.responses.quantile(q);
+    let [p50, p95, p99] = stats.responses.quantiles([0.50, 0.95, 0.99]);
     let bounded = match core.setup.sla.bounds() {
         Bounds::Response => &stats.responses,
         Bounds::FirstByte => &stats.first_bytes,
@@ -84,9 +84,9 @@ fn class(core: &Core, id: ClassId) -> ClassSnapshot {
         offered_rate: core.estimates.classes[index].offered.get(),
         mean_cost: core.estimates.costs.class_mean(index),
         tenant_share: core.tenants.share(id),
-        p50: quantile(0.50),
-        p95: quantile(0.95),
-        p99: quantile(0.99),
+        p50,
+        p95,
+        p99,
         first_byte_p95: stats.first_bytes.quantile(0.95),
         patience: Some(core.estimates.classes[index].patience.end()).filter(|end| end.is_finite()),
         statistic: match core.setup.sla.statistic().quantile() {

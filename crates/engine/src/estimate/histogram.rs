@@ -174,7 +174,6 @@ impl DecayedHistogram {
         used.map(move |(index, &count)| (middle(index), f64::from(count) / total))
     }
 
-    /// Half-lives since the epoch.
     /// What there is to keep at `now`.
     pub(crate) fn keep(&self, now: Timestamp) -> KeptHistogram {
         let fade = libm::exp2(-self.age(now));
@@ -196,6 +195,7 @@ impl DecayedHistogram {
         self.sum = kept.sum.max(0.0);
     }
 
+    /// Half-lives since the epoch.
     fn age(&self, now: Timestamp) -> f64 {
         now.seconds_since(self.epoch) / self.half_life
     }

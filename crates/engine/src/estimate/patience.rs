@@ -135,8 +135,11 @@ impl Patience {
     /// The age that nearly none passes of those that are there at half of it, seconds; infinite when there is none, or
     /// it is not known.
     pub(crate) fn end(&self) -> f64 {
+        if self.is_unknown() {
+            return f64::INFINITY;
+        }
         let enough = self.enough();
-        let is_seen = |at: &usize| !self.is_unknown() && f64::from(self.there[*at]) >= enough;
+        let is_seen = |at: &usize| f64::from(self.there[*at]) >= enough;
         let Some(last) = (0..BUCKETS).rev().find(is_seen) else { return f64::INFINITY };
         let (end, half) = (edge(last + 1), edge(last.saturating_sub(PER_OCTAVE)));
         if self.share_at(end) < NONE * self.share_at(half) { end } else { f64::INFINITY }

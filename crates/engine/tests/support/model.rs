@@ -6,6 +6,7 @@ mod counts;
 mod due;
 mod rules;
 mod servers;
+mod tally;
 
 use std::collections::{HashMap, HashSet};
 
@@ -21,6 +22,7 @@ use counts::{Counts, Sums};
 use rules::{
     equal, lending_changed, longest_target, may_use, no_inversion, partitions, require, same_estimates, unchanged,
 };
+use tally::{Places, Tally};
 
 type Checked = Result<(), String>;
 
@@ -359,16 +361,6 @@ impl Model {
         view.servers[server.index()].max.is_none_or(|max| connections < max as usize)
     }
 
-    /// What a server works on, or holds open.
-    fn at(&self, server: ServerId, open: bool) -> usize {
-        let is = |live: &&Live| live.server == Some(server) && matches!(live.kind, Kind::Open(_)) == open;
-        self.live.values().filter(is).count()
-    }
-
-    fn count(&self, is: impl Fn(&Live) -> bool) -> usize {
-        self.live.values().filter(|live| is(live)).count()
-    }
-
     fn nothing_happened(&mut self, step: &Step) -> Checked {
         self.stale += 1;
         let Some(before) = &self.before else { return Ok(()) };
@@ -381,35 +373,31 @@ impl Model {
 
     fn compare(&self, view: &View) -> Checked {
         let Sums { offered, admitted, refused, cancelled_waiting, .. } = self.sums;
-        let waiting = self.live.values().filter(|live| live.server.is_none()).count();
+        let tally = Tally::of(self.live.values(), view.servers.len(), self.classes.len());
+        let Places { waiting, working, ghosts, streams, tunnels } = tally.all;
+        let open = streams + tunnels;
         let ended_or_waits = admitted + refused + waiting as u64 + cancelled_waiting;
         require(offered == ended_or_waits, || format!("{offered} offered, {ended_or_waits} accounted for"))?;
         equal("waiting", view.waiting, waiting)?;
-        let open = self.count(|live| matches!(live.kind, Kind::Open(_)));
-        let working = self.live.len() - waiting - open;
         equal("in flight", view.in_flight, working)?;
         equal("open", view.open, open)?;
-        equal("ghosts", view.snapshot.ghosts as usize, self.count(|live| live.kind == Kind::Ghost))?;
+        equal("ghosts", view.snapshot.ghosts as usize, ghosts)?;
         equal("streams and tunnels", (view.snapshot.streams + view.snapshot.tunnels) as usize, open)?;
         equal("waiting in the snapshot", view.snapshot.waiting, waiting)?;
         equal("in flight in the snapshot", view.snapshot.in_flight, working)?;
         equal("stale tickets", view.snapshot.stale_tickets, self.stale)?;
         require(!self.shadow || waiting == 0, || format!("{waiting} wait in shadow mode"))?;
-        for (at, server) in view.servers.iter().enumerate() {
-            let id = ServerId(at as u16);
-            equal(format_args!("in flight at server {at}"), server.in_flight as usize, self.at(id, false))?;
-            equal(format_args!("open at server {at}"), server.open as usize, self.at(id, true))?;
+        for (at, (server, there)) in view.servers.iter().zip(&tally.servers).enumerate() {
+            equal(format_args!("in flight at server {at}"), server.in_flight as usize, there.working)?;
+            equal(format_args!("open at server {at}"), server.open as usize, there.streams + there.tunnels)?;
         }
         self.divided(view)?;
         equal("classes", view.snapshot.classes.len(), self.classes.len())?;
-        (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class))
+        (0..self.classes.len()).try_for_each(|class| self.compare_class(view, class, tally.classes[class]))
     }
 
-    fn compare_class(&self, view: &View, class: usize) -> Checked {
+    fn compare_class(&self, view: &View, class: usize, places: Places) -> Checked {
         let (seen, counts) = (&view.snapshot.classes[class], &self.classes[class]);
-        let is_open = |live: &Live| matches!(live.kind, Kind::Open(_));
-        let of = |is: &dyn Fn(&Live) -> bool| self.count(|live| live.class == class && is(live)) as u64;
-        let tunnels = of(&|live| live.kind == Kind::Open(Open::Tunnel));
         let numbers = [
             ("offered", seen.offered, counts.offered),
             ("retries", seen.retries, counts.retries),
@@ -420,11 +408,11 @@ impl Model {
             ("completed", seen.completed, counts.completed),
             ("failed", seen.failed, counts.failed),
             ("cancelled", seen.cancelled, counts.cancelled),
-            ("in flight", seen.in_flight, of(&|live| live.server.is_some() && !is_open(live))),
-            ("waiting", seen.waiting, of(&|live| live.server.is_none())),
-            ("ghosts", seen.ghosts, of(&|live| live.kind == Kind::Ghost)),
-            ("streams", seen.streams, of(&is_open) - tunnels),
-            ("tunnels", seen.tunnels, tunnels),
+            ("in flight", seen.in_flight, places.working as u64),
+            ("waiting", seen.waiting, places.waiting as u64),
+            ("ghosts", seen.ghosts, places.ghosts as u64),
+            ("streams", seen.streams, places.streams as u64),
+            ("tunnels", seen.tunnels, places.tunnels as u64),
         ];
         for (what, shown, expected) in numbers {
             equal(format_args!("{what} of class {}", seen.name), shown, expected)?;
