@@ -69,7 +69,7 @@ usage: cargo xtask COMMAND
                          run the commands that the documents show
   real [--short] [--seconds N] [--pairs N]
                          what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
-  grpc [--short] [--seconds N]
+  grpc [--short] [--seconds N] [--build]
                          what ghz and h2load find of the sentry before a service in Go, at three times its capacity
   beside PROXY [--short] [--runs N]
                          a proxy that asks tidegate (nginx, or envoy, whose program is in ENVOY) at three times what a

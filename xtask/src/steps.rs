@@ -60,7 +60,17 @@ impl Steps {
         println!("── {name}");
         let start = Instant::now();
         let result = step();
-        let took = start.elapsed();
+        self.ended(name, start.elapsed(), result);
+    }
+
+    /// Takes in a step that took so long beside others; `result` shows what it printed, and says how it ended.
+    pub fn ran(&mut self, name: &str, took: Duration, result: impl FnOnce() -> Result<Verdict>) {
+        println!("── {name}");
+        let result = result();
+        self.ended(name, took, result);
+    }
+
+    fn ended(&mut self, name: &str, took: Duration, result: Result<Verdict>) {
         let failed = |why: &dyn std::fmt::Display| {
             let why = format!("{why:#}");
             println!("{name} failed: {why}");

@@ -9,6 +9,7 @@
 //! with `CI=true` a missing program is a failure, never a skip.
 
 mod background;
+mod beside;
 mod binaries;
 mod durations;
 mod live;
@@ -22,16 +23,18 @@ use std::fs;
 use std::hash::{BuildHasher, Hasher};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
+use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::args::Args;
 use crate::command::{cargo, run as run_command, target};
 use crate::programs::{self, PROGRAMS};
 use crate::steps::{Steps, Verdict};
 use background::Background;
+use beside::Ended;
 pub use binaries::BUILD;
 use binaries::{Kind, Test};
 use durations::Durations;
@@ -142,21 +145,18 @@ pub fn add_to(steps: &mut Steps, options: &Options) {
         steps.run("examples in the documentation of the crates", || {
             run_command(cargo(["test", "--quiet", "--doc"]).args(BUILD))
         });
-        // They mostly wait, for programs that they show and for the optimised one; the others compute.
-        let is_beside = |live: &Live| live.kind == Kind::Correctness && !live.needs_release();
-        let beside = start_live_checks(steps, no_namespaces.as_deref(), is_beside);
+        // These mostly wait, for programs that they show and for the optimised one.
+        let waits = |live: &Live| live.kind == Kind::Correctness && !live.needs_release();
+        let waiting = start_live_checks(steps, no_namespaces.as_deref(), usize::MAX, waits);
         steps.run("release build", || release.take().context("it was not started")??.join());
         steps.run("a build without optional features names them", || plain::check(&bench.folder));
-        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| {
-            live.kind == Kind::Correctness && live.needs_release()
-        });
-        for (live, run) in beside {
-            steps.run(live.name, || {
-                let (run, said) = run.join().map_err(|_| anyhow!("it panicked"))??;
-                print!("{said}");
-                if run == Run::Held { Ok(()) } else { bail!("{}", telling::lines(&said)) }
-            });
-        }
+        let is_left = |live: &Live| live.kind == Kind::Correctness && live.needs_release();
+        // These compute.
+        let computing =
+            start_live_checks(steps, no_namespaces.as_deref(), cores(), |live| is_left(live) && !live.counts());
+        end_live_checks(steps, computing);
+        end_live_checks(steps, waiting);
+        live_checks(steps, &mut bench.judge, no_namespaces.as_deref(), |live| is_left(live) && live.counts());
     }
     if !options.quick {
         bench.measurements(steps, &tests);
@@ -273,13 +273,28 @@ fn live_checks(steps: &mut Steps, judge: &mut Judge, no_namespaces: Option<&str>
     }
 }
 
-/// Starts them all, each beside the others.
-fn start_live_checks(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) -> Vec<Started> {
-    possible(steps, no_namespaces, which).into_iter().map(|live| (live, live.start())).collect()
+/// Starts those that can run here, so many at a time.
+fn start_live_checks(
+    steps: &mut Steps,
+    no_namespaces: Option<&str>,
+    at_once: usize,
+    which: impl Fn(&Live) -> bool,
+) -> Receiver<Ended> {
+    let checks = possible(steps, no_namespaces, which);
+    let at_once = at_once.min(checks.len());
+    beside::start(checks, at_once)
 }
 
-/// A check that runs beside others.
-type Started = (&'static Live, JoinHandle<Result<(Run, String)>>);
+/// Waits for the ends of those that run beside each other.
+fn end_live_checks(steps: &mut Steps, started: Receiver<Ended>) {
+    for Ended { live, took, run } in started {
+        steps.ran(live.name, took, || {
+            let (run, said) = run?;
+            print!("{said}");
+            verdict(run, &said)
+        });
+    }
+}
 
 /// Those that can run here; of the others it is said why not.
 fn possible(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live) -> bool) -> Vec<&'static Live> {
@@ -303,10 +318,18 @@ fn possible(steps: &mut Steps, no_namespaces: Option<&str>, which: impl Fn(&Live
 fn live_check(steps: &mut Steps, judge: &mut Judge, live: &Live) {
     match live.kind {
         Kind::Measurement => steps.judge(live.name, || judge.judge(|| live.run())),
-        Kind::Correctness => steps.judge(live.name, || match live.run()? {
-            (Run::Held, said) => Ok(telling::not_judged(&said).map_or(Verdict::Held, Verdict::NotJudged)),
-            (_, said) => bail!("{}", telling::lines(&said)),
+        Kind::Correctness => steps.judge(live.name, || {
+            let (run, said) = live.run()?;
+            verdict(run, &said)
         }),
+    }
+}
+
+/// What is known of a check that does not depend on the machine.
+fn verdict(run: Run, said: &str) -> Result<Verdict> {
+    match run {
+        Run::Held => Ok(telling::not_judged(said).map_or(Verdict::Held, Verdict::NotJudged)),
+        _ => bail!("{}", telling::lines(said)),
     }
 }
 
@@ -317,6 +340,10 @@ fn lack(steps: &mut Steps, name: &str, because: &str) {
     } else {
         steps.skip(name, because);
     }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Why tests cannot have network namespaces with packet filters of their own; `None`: they can. Those tests say it too,

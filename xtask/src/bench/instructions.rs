@@ -13,7 +13,9 @@ mod models;
 mod served;
 
 use std::fs;
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -168,30 +170,41 @@ type Counts = Vec<(&'static Row, Count)>;
 
 fn count(options: &Options) -> Result<Counts> {
     let scratch = Scratch::new("instructions")?;
-    let cores = std::thread::available_parallelism()?.get();
-    let origin = if options.wanted().any(Row::is_served) {
-        Some(start_origin(LOAD_CORE.min(cores - 1), scratch.path())?.0)
-    } else {
-        None
+    let count = |rows: Vec<&'static Row>, origin| -> Result<Counts> {
+        rows.into_iter().map(|row| Ok((row, count_row(row, origin, scratch.path())?))).collect()
     };
-    let mut counts = Vec::new();
-    for row in options.wanted() {
-        let begun = Instant::now();
-        let again = || match (&row.of, &origin) {
-            (Of::Served(case), Some(origin)) => case.count(row.name, origin.address, scratch.path()),
-            (Of::Served(_), None) => bail!("there is no origin"),
-            (Of::Model(model), _) => model.count(scratch.path()),
+    let (served, computed) = options.wanted().partition::<Vec<_>, _>(|row| row.is_served());
+    // What computes alone takes what is left of the processors, and is counted the same.
+    let counts = thread::scope(|scope| {
+        let computed = scope.spawn(|| count(computed, None));
+        let counts = if served.is_empty() {
+            Ok(Vec::new())
+        } else {
+            let cores = thread::available_parallelism()?.get();
+            let (origin, _) = start_origin(LOAD_CORE.min(cores - 1), scratch.path())?;
+            count(served, Some(origin.address))
         };
-        let counted = || again().map(Count::of).with_context(|| row.name);
-        let mut count = counted()?;
-        if !count.is_steady() {
-            println!("{}: {}, counted again", row.name, unsteady(count));
-            count = counted()?;
-        }
-        println!("{}: {} ({:.1} s)", row.name, count.figure, begun.elapsed().as_secs_f64());
-        counts.push((row, count));
+        let computed = computed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, anyhow::Error>([counts?, computed?])
+    })?;
+    Ok(counts.concat())
+}
+
+fn count_row(row: &Row, origin: Option<SocketAddr>, dir: &Path) -> Result<Count> {
+    let begun = Instant::now();
+    let again = || match (&row.of, origin) {
+        (Of::Served(case), Some(origin)) => case.count(row.name, origin, dir),
+        (Of::Served(_), None) => bail!("there is no origin"),
+        (Of::Model(model), _) => model.count(dir),
+    };
+    let counted = || again().map(Count::of).with_context(|| row.name);
+    let mut count = counted()?;
+    if !count.is_steady() {
+        println!("{}: {}, counted again", row.name, unsteady(count));
+        count = counted()?;
     }
-    Ok(counts)
+    println!("{}: {} ({:.1} s)", row.name, count.figure, begun.elapsed().as_secs_f64());
+    Ok(count)
 }
 
 fn unsteady(count: Count) -> String {

@@ -2,7 +2,6 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
 
@@ -17,7 +16,7 @@ pub struct Live {
     pub name: &'static str,
     pub kind: Kind,
     /// Arguments to cargo.
-    cargo: &'static [&'static str],
+    pub cargo: &'static [&'static str],
     /// Rows of [`PROGRAMS`] without which it cannot run.
     pub needs: &'static [&'static str],
 }
@@ -36,20 +35,20 @@ pub const LIVE: &[Live] = &[
         needs: &["curl", "ip", "unshare"],
     },
     Live {
+        name: "experiments in the simulator, on the mean of ten seeds",
+        kind: Kind::Correctness,
+        cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D1" "D2"
+            "C1-guarantee" "C2-switch" "C6" "T1" "F1" "F2" "M1" "L1" "G1" "G2" "G3" "G4"
+            "--seeds" "10"],
+        needs: &[],
+    },
+    Live {
         name: "experiments in the simulator",
         kind: Kind::Correctness,
         cargo: tidegate!["experiment" "run" "A1" "A2" "A3" "A4" "A5" "baselines" "C1" "C1-equal" "C3" "C4" "C5" "C7"
             "O1" "O2" "O3"
             "S1" "S2" "S3" "S4" "S6" "S7" "S8" "S8B" "S10" "S11" "S12"
             "W8" "V1" "V2" "V3" "--seeds" "1"],
-        needs: &[],
-    },
-    Live {
-        name: "experiments in the simulator, on the mean of ten seeds",
-        kind: Kind::Correctness,
-        cargo: tidegate!["experiment" "run" "W1" "W2" "W3" "W4" "W5" "W6" "W7" "N1" "N2" "N3" "N4" "N5" "N6" "N7" "D1" "D2"
-            "C1-guarantee" "C2-switch" "C6" "T1" "F1" "F2" "M1" "L1" "G1" "G2" "G3" "G4"
-            "--seeds" "10"],
         needs: &[],
     },
     Live {
@@ -147,6 +146,13 @@ pub const LIVE: &[Live] = &[
         cargo: &["xtask", "bench", "instructions"],
         needs: &["nginx", "h2load", "valgrind"],
     },
+    // So that it does not take time when the machine is watched.
+    Live {
+        name: "programs in Go are built",
+        kind: Kind::Correctness,
+        cargo: &["xtask", "grpc", "--build"],
+        needs: &["go", "h2load"],
+    },
     Live { name: "a soak of ten seconds", kind: Kind::Correctness, cargo: &["xtask", "soak", "--short"], needs: &[] },
     Live {
         name: "faults of processes and their network for half a minute",
@@ -189,6 +195,11 @@ impl Live {
         self.cargo.contains(&"--release") || self.cargo.starts_with(&["xtask", "bench"])
     }
 
+    /// Whether it counts instructions, of a program that is short of processor time beside others.
+    pub fn counts(&self) -> bool {
+        self.needs.contains(&"valgrind")
+    }
+
     /// Whether it works in network namespaces of its own.
     pub fn is_in_namespaces(&self) -> bool {
         self.needs.contains(&"nft")
@@ -202,9 +213,12 @@ impl Live {
         self.run_telling(|line| println!("{line}"))
     }
 
-    /// Starts it in a thread of its own, beside others; what it prints is given at the end.
-    pub fn start(&'static self) -> JoinHandle<Result<(Run, String)>> {
-        thread::spawn(|| self.run_telling(|_| ()))
+    /// Runs it, and gives what it printed at the end only, as it runs beside others.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn run_quietly(&self) -> Result<(Run, String)> {
+        self.run_telling(|_| ())
     }
 
     fn run_telling(&self, tell: impl Fn(&str)) -> Result<(Run, String)> {

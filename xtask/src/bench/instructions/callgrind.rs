@@ -20,14 +20,18 @@ const POLL: Duration = Duration::from_millis(5);
 const COPY: (&str, &str) =
     ("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824");
 
-/// Runs a program from its start to its end. Gives what it printed, and how many instructions it took.
+/// Runs a program from its start to its end, at the lowest priority. Gives what it printed, and how many instructions it
+/// took.
 ///
 /// # Errors
 /// When it fails, or valgrind wrote no count.
 pub fn run(program: &Path, arguments: &[&str], dir: &Path) -> Result<(String, u64)> {
     let file = dir.join("whole.out");
-    let mut valgrind = Command::new("valgrind");
-    valgrind.env(COPY.0, COPY.1).args(["--quiet", "--tool=callgrind"]).arg(option("--callgrind-out-file", &file));
+    let mut valgrind = Command::new("nice");
+    valgrind
+        .args(["-n", "19", "valgrind", "--quiet", "--tool=callgrind"])
+        .env(COPY.0, COPY.1)
+        .arg(option("--callgrind-out-file", &file));
     let said = output(valgrind.arg(program).args(arguments))?;
     let text = fs::read_to_string(&file).with_context(|| format!("valgrind did not write {}", file.display()))?;
     let count = total(&text).with_context(|| format!("valgrind wrote no count to {}", file.display()))?;
