@@ -10,12 +10,14 @@ const WAYS: usize = 8;
 /// What an insertion into a full set takes from its neighbours' weight: the frequent stay, the once-seen go.
 const FADE: f64 = 0.98;
 
-/// A bounded table of decayed averages. Never allocates after it was made.
+/// A bounded table of decayed averages. Allocates once, for its first URL: of a thousand applications most may have no
+/// request.
 ///
 /// Eight entries a set, as in a processor's cache. When a set is full, the entry that stands on the fewest samples
 /// makes place and the others lose a little weight: a crawl through a million URLs cannot push out those in steady use.
 #[derive(Debug)]
 pub struct CostTable {
+    /// None before the first.
     pub(super) entries: Box<[(UrlKey, Average)]>,
     sets: usize,
     used: usize,
@@ -25,17 +27,20 @@ impl CostTable {
     /// A table of about `entries` URLs (rounded up to a power of two of sets).
     pub fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS).max(1).next_power_of_two();
-        CostTable { entries: alloc::vec![Default::default(); sets * WAYS].into_boxed_slice(), sets, used: 0 }
+        CostTable { entries: Box::default(), sets, used: 0 }
     }
 
     /// A URL's average, if it is there.
     pub fn get(&self, url: UrlKey) -> Option<&Average> {
-        let set = &self.entries[self.set(url)];
+        let set = self.entries.get(self.set(url))?;
         set.iter().find(|(key, average)| *key == url && average.weight() > 0.0).map(|(_, average)| average)
     }
 
     /// A URL's average, made if it is not there, at the cost of the least known of its set.
     pub fn entry(&mut self, url: UrlKey) -> &mut Average {
+        if self.entries.is_empty() {
+            self.entries = alloc::vec![Default::default(); self.sets * WAYS].into_boxed_slice();
+        }
         let range = self.set(url);
         let set = &mut self.entries[range];
         let at = match set.iter().position(|(key, average)| *key == url && average.weight() > 0.0) {
