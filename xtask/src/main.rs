@@ -31,6 +31,7 @@ mod dependencies;
 mod docs;
 mod endure;
 mod fuzz;
+mod go;
 mod grpc;
 mod profile;
 mod programs;

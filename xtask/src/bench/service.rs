@@ -149,13 +149,16 @@ pub fn free_address() -> Result<SocketAddr> {
 pub fn pin(command: &mut Command, core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
-    let prepare = move || {
-        sched_setaffinity(None, &cores)?;
-        rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?;
-        Ok(())
-    };
-    // SAFETY: between fork and exec the closure makes two system calls and touches no memory but its own.
-    unsafe { command.pre_exec(prepare) };
+    // SAFETY: between fork and exec the closure makes a system call and touches no memory but its own.
+    unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &cores)?)) };
+    tie(command);
+}
+
+/// Lets the command not outlive the thread that starts it.
+#[expect(unsafe_code, reason = "`pre_exec` has no safe form")]
+pub fn tie(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes a system call and touches no memory but its own.
+    unsafe { command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?)) };
 }
 
 #[cfg(test)]

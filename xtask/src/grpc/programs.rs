@@ -2,19 +2,15 @@
 //! `xtask/grpc/go.sum`. Built once; Go's own cache tells what is still good.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use rustix::process::Signal;
+use anyhow::Result;
 
-use crate::bench::stop;
-use crate::command;
+use crate::{command, go};
 
 /// To download and to build everything, on a slow machine.
 const BUILD: Duration = Duration::from_secs(600);
-const POLL: Duration = Duration::from_millis(100);
 const GHZ: &str = "github.com/bojand/ghz/cmd/ghz";
 
 /// Where the built programs lie.
@@ -34,25 +30,7 @@ impl Programs {
         println!("building the programs in Go");
         let mut go = Command::new("go");
         go.arg("build").arg("-o").arg(&folder).args(["./service", "./client", GHZ]);
-        go.current_dir(command::root().join("xtask/grpc")).env("GOFLAGS", "-mod=readonly").stdin(Stdio::null());
-        let mut child = go.spawn().context("the service is written in Go (Debian package golang-go)")?;
-        stop::remember(child.id());
-        let deadline = Instant::now() + BUILD;
-        let status = loop {
-            if let Some(status) = child.try_wait()? {
-                break status;
-            }
-            if Instant::now() > deadline {
-                stop::signal_tree(child.id(), Signal::KILL);
-                child.wait()?;
-                bail!("building xtask/grpc took longer than {} s", BUILD.as_secs());
-            }
-            thread::sleep(POLL);
-        };
-        stop::forget(child.id());
-        if !status.success() {
-            bail!("xtask/grpc does not build; it needs the Go of its go.mod, or one that may fetch it");
-        }
+        go::build("xtask/grpc", go, BUILD)?;
         Ok(Self { folder })
     }
 
