@@ -90,7 +90,10 @@ impl Filter {
         let all = self.all.unwrap_or(default);
         // It warns of what clients do wrong, each time. That is counted, and may be a thousand times in a second.
         let h2 = if all < LevelFilter::DEBUG { all.min(LevelFilter::ERROR) } else { all };
-        let targets = Targets::new().with_default(all).with_target("h2", h2).with_targets(self.parts);
+        // It calls each call that nobody answers an error. That is said once, with its cause, by who made the call.
+        let kube = if all < LevelFilter::DEBUG { LevelFilter::OFF } else { all };
+        let targets = Targets::new().with_default(all).with_target("h2", h2).with_target("kube_client", kube);
+        let targets = targets.with_targets(self.parts);
         targets.with_target(SAID, LevelFilter::INFO)
     }
 }
@@ -248,6 +251,15 @@ mod tests {
             let targets = filter.parse::<Filter>().expect("a filter").targets(LevelFilter::INFO);
             assert_eq!(targets.would_enable("h2::proto::ping_pong", &Level::WARN), is_written, "{filter}");
             assert!(targets.would_enable("tidegate_sentry::reload", &Level::WARN) || filter == "off");
+        }
+    }
+
+    #[test]
+    fn an_api_server_that_is_away_writes_no_lines() {
+        for (filter, is_written) in [("", false), ("error", false), ("debug", true), ("kube_client=error", true)] {
+            let targets = filter.parse::<Filter>().expect("a filter").targets(LevelFilter::INFO);
+            assert_eq!(targets.would_enable("kube_client::client::builder", &Level::ERROR), is_written, "{filter}");
+            assert!(targets.would_enable("tidegate_control::member", &Level::ERROR));
         }
     }
 
