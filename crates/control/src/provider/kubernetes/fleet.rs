@@ -6,7 +6,8 @@
 //! *Awkward cases.* A pod that ends by itself, or is evicted or rolled over, is replaced by the deployment: its place
 //! gets the replacement, and has no address meanwhile. A place that is given up names its pod as the one to go; when
 //! the deployment lets another one go all the same, that one's place gets the pod that stayed. For that, the pod that
-//! was to go waits a while without a place. After a restart, pods are known again by what is on record.
+//! was to go waits without a place: until another one's place has lost its pod and there are no more pods than places,
+//! so that none is to go any more; or for a while. After a restart, pods are known again by what is on record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -144,10 +145,16 @@ impl Members {
     fn settle(&mut self, now: Instant) {
         let pods = &self.pods;
         let stays = |uid: &String| pods.get(uid).is_some_and(|pod| !pod.is_terminating);
+        let mut is_bereft = false;
         for place in self.places.values_mut() {
+            is_bereft |= place.pod.as_ref().is_some_and(|uid| !stays(uid));
             place.pod = place.pod.take().filter(stays);
         }
         self.leaving.retain(|uid, since| stays(uid) && now.saturating_duration_since(*since) < LEAVES);
+        if is_bereft && pods.values().filter(|pod| !pod.is_terminating).count() <= self.places.len() {
+            // Another one went in its stead.
+            self.leaving.clear();
+        }
         let used: BTreeSet<String> = self.used().into_iter().map(str::to_owned).collect();
         let free = |pod: &&Pod| !pod.is_terminating && !used.contains(&pod.uid) && !self.leaving.contains_key(&pod.uid);
         let mut free: Vec<Pod> = self.pods.values().filter(free).cloned().collect();
@@ -238,10 +245,20 @@ mod tests {
         assert_eq!(at(&fleet), "-b?-");
         assert_eq!(fleet.stop(now, 2), Some(0));
         fleet.see(now, 0, vec![pod("a", true)]);
-        assert_eq!(at(&fleet), "-?--");
-        fleet.see(now + LEAVES, 0, vec![pod("a", true)]);
         assert_eq!(at(&fleet), "-a--");
         assert_eq!(fleet.stop(now, 7), None);
+    }
+
+    #[test]
+    fn one_that_was_to_go_waits_while_there_is_one_too_many() {
+        let (mut fleet, now) = fleet(&[0, 1], &["a", "b", "c"]);
+        assert_eq!(fleet.stop(now, 0), Some(0));
+        // One ends by itself, and the deployment may still let another one go.
+        let ending = Pod { is_terminating: true, ..pod("b", true) };
+        fleet.see(now, 0, vec![pod("a", true), ending, pod("c", false)]);
+        assert_eq!(at(&fleet), "-c--", "not the one that was to go, though it is ready");
+        fleet.see(now + LEAVES, 0, vec![pod("a", true)]);
+        assert_eq!(at(&fleet), "-a--");
     }
 
     #[test]
