@@ -11,12 +11,13 @@
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
+use tracing::warn;
 
 use super::layout::{Book, Meta, Names, Writer, meta_text, packed_bytes, term_of};
 use super::packed::{inflate, pack, squeeze};
 use super::{ClusterStore, TRIES};
 use crate::backend::{FORMAT, StoreError};
-use crate::kubernetes::{ApiError, ApiServer};
+use crate::kubernetes::{ApiError, ApiServer, Calls};
 use crate::plane::Plane;
 
 /// Bytes of a piece of a state: below what an object may have, 1 MiB.
@@ -101,12 +102,13 @@ impl ClusterStore {
         let term = self.meta.writer.term;
         self.server.spawn(async move {
             // The next one tries it again.
-            let Ok(all) = calls.list::<ConfigMap>(&names.selector()).await else { return };
+            let all = match calls.list::<ConfigMap>(&names.selector()).await {
+                Ok(all) => all,
+                Err(error) => return stays(&error),
+            };
             let garbage = all.into_iter().filter(|metadata| term_of(metadata).is_some_and(|made| made < term));
             let garbage = garbage.filter_map(|metadata| metadata.name).filter(|name| !needed.contains(name));
-            for name in garbage {
-                let _ = calls.delete::<ConfigMap>(&name).await;
-            }
+            delete_all(&calls, garbage).await;
         });
     }
 
@@ -120,12 +122,8 @@ impl ClusterStore {
         // What was before a takeover is swept.
         if self.meta.writer == after.writer {
             let calls = self.server.calls();
-            self.server.spawn(async move {
-                for name in garbage {
-                    // Else it is left to the next one that takes over.
-                    let _ = calls.delete::<ConfigMap>(&name).await;
-                }
-            });
+            // Else it is left to the next one that takes over.
+            self.server.spawn(async move { delete_all(&calls, garbage.into_iter()).await });
         }
         (self.meta, self.version, self.chapter, self.journal_bytes) = (after, Some(version), None, 0);
         self.unsaved.clear();
@@ -193,6 +191,30 @@ impl ClusterStore {
     fn read_packed(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let object: Option<ConfigMap> = self.server.get(name).map_err(|error| self.unheard(error))?;
         Ok(object.map(packed_bytes))
+    }
+}
+
+/// Deletes what is of no use any more, as far as that goes.
+async fn delete_all(calls: &Calls, garbage: impl Iterator<Item = String>) {
+    for name in garbage {
+        if let Err(error) = calls.delete::<ConfigMap>(&name).await
+            && is_refused(&error)
+        {
+            // The others would be, too.
+            return stays(&error);
+        }
+    }
+}
+
+/// Whether it will be so the next time, too.
+fn is_refused(error: &ApiError) -> bool {
+    matches!(error, ApiError::Answer(_))
+}
+
+/// Says what is lasting: nothing hangs on what stays, but a quota may count it, and nobody else would notice.
+fn stays(error: &ApiError) {
+    if is_refused(error) {
+        warn!("litter: {error}; ConfigMaps that are of no use any more stay, and more and more of them");
     }
 }
 
