@@ -12,7 +12,7 @@ mod configuration;
 mod fault;
 mod judge;
 mod look;
-mod network;
+pub mod network;
 mod relay;
 mod site;
 mod well;

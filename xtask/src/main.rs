@@ -10,6 +10,7 @@
 //! | `docs` | `docs.rs`, `docs/` | the documents as a site, links checked; the commands they show, run |
 //! | `real` | `real.rs`, `real/` | hey and httperf at three times what Apache with PHP can do, behind the sentry |
 //! | `grpc` | `grpc.rs`, `grpc/` | ghz and h2load at three times what a service in Go can do, behind the sentry |
+//! | `cluster` | `cluster.rs`, `cluster/` | the control plane on a real API server of Kubernetes |
 //! | `beside` | `beside.rs`, `beside/` | a proxy that asks tidegate, beside what it has itself against overload |
 //! | `profile` | `profile.rs`, `profile/` | `tidegate profile` beside httperf, on Apache with PHP |
 //! | `fuzz` | `fuzz.rs` | the fuzz targets, on stable |
@@ -26,6 +27,7 @@ mod args;
 mod bench;
 mod beside;
 mod ci;
+mod cluster;
 mod command;
 mod dependencies;
 mod docs;
@@ -72,6 +74,9 @@ usage: cargo xtask COMMAND
                          what hey and httperf find of the sentry before Apache with PHP, at three times its capacity
   grpc [--short] [--seconds N] [--build]
                          what ghz and h2load find of the sentry before a service in Go, at three times its capacity
+  cluster up|check|build [--only NAME]
+                         a control plane of Kubernetes on loopback, built once: run it until it is told to stop, or
+                         check tidegate's own control plane on it; --only: one part of that
   beside PROXY [--short] [--runs N]
                          a proxy that asks tidegate (nginx, or envoy, whose program is in ENVOY) at three times what a
                          service can do, beside what it has itself against that; and what asking costs
@@ -120,6 +125,7 @@ fn run(mut args: Args) -> Result<ExitCode> {
         "bench" => bench::run(args),
         "docs" => docs::run(args),
         "real" => real::run(args),
+        "cluster" => cluster::run(args),
         "beside" => beside::run(args),
         "grpc" => grpc::run(args),
         "profile" => profile::run(args),
