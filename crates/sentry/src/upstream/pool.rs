@@ -80,8 +80,8 @@ impl Pool {
         self.idle.take().len() + self.shared.close_resting()
     }
 
-    /// Closes what the server has closed, what was idle for longer than `longest`, and half of what was not needed for a
-    /// sixth of that, each sixth: a server with a process for each connection has them for others again.
+    /// Closes what the server has closed, what was idle for longer than `longest`, and half of what was not needed for
+    /// a sixth of that, each sixth: a server with a process for each connection has them for others again.
     pub(crate) fn sweep(&self, now: Timestamp, longest: Duration, lane: &Lane) {
         let mut cx = Context::from_waker(Waker::noop());
         let mut unneeded = self.unneeded(now, longest / 6);

@@ -20,8 +20,8 @@ const POLL: Duration = Duration::from_millis(5);
 const COPY: (&str, &str) =
     ("GLIBC_TUNABLES", "glibc.cpu.x86_rep_movsb_threshold=1073741824:glibc.cpu.x86_rep_stosb_threshold=1073741824");
 
-/// Runs a program from its start to its end, at the lowest priority. Gives what it printed, and how many instructions it
-/// took.
+/// Runs a program from its start to its end, at the lowest priority. Gives what it printed, and how many instructions
+/// it took.
 ///
 /// # Errors
 /// When it fails, or valgrind wrote no count.
