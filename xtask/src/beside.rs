@@ -21,15 +21,13 @@ use crate::args::Args;
 use crate::bench::machine;
 use crate::bench::report::median;
 use crate::bench::stop::Scratch;
+use crate::checks::{self, Check};
 use crate::command;
 
 /// The proxy, and the sentry.
 const PROXY_CORE: usize = 0;
 /// The load, and the service, which mostly waits or serves a small file.
 const OTHER_CORE: usize = 1;
-
-/// One thing that must hold: in words with its bar, what was measured, and whether it held.
-type Check = (String, String, bool);
 
 /// Runs everything, prints what was found, and fails when a bar is missed.
 ///
@@ -54,11 +52,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     }
     let mut checks = overload::measure(&proxy, runs, short, scratch.path())?;
     checks.extend(cost::measure(&proxy, runs, short, scratch.path())?);
-    println!("\n| what | found | |\n|---|---|---|");
-    for (what, found, holds) in &checks {
-        println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
-    }
-    Ok(if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(checks::tell(&checks))
 }
 
 /// The median of several runs, and all of them beside it.

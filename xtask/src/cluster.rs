@@ -33,16 +33,15 @@ use anyhow::{Context, Result, bail};
 use crate::args::Args;
 use crate::bench::machine;
 use crate::bench::stop::Scratch;
+use crate::checks::{self, Check};
 use crate::command::{cargo, find_program, run as run_command, target};
 use crate::endure::network;
-use crate::programs::PROGRAMS;
+use crate::programs;
 
 use home::Cluster;
 use machinery::Machinery;
 use program::Program;
 
-/// One thing that must hold: in words, what was found, and whether it held.
-type Check = (String, String, bool);
 /// What is checked, by name.
 type Part = (&'static str, fn(&mut Cluster) -> Result<Vec<Check>>);
 
@@ -54,7 +53,8 @@ const PARTS: &[Part] = &[
     ("election", election::check),
     ("away", away::check),
 ];
-const NEEDS: &[&str] = &["curl", "go", "ip", "openssl"];
+/// Rows of [`programs::PROGRAMS`] without which it cannot run.
+pub const NEEDS: &[&str] = &["curl", "go", "ip", "openssl"];
 
 /// Runs one, or checks against one.
 ///
@@ -65,9 +65,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let only: Option<String> = args.option("--only")?;
     let inside = args.switch("--inside");
     args.finish()?;
-    if let Some(missing) = PROGRAMS.iter().find(|program| NEEDS.contains(&program.name) && !program.is_present()) {
-        bail!("{} is missing (Debian package {}); run `cargo xtask programs`", missing.name, missing.package);
-    }
+    programs::require(NEEDS)?;
     match what.as_str() {
         "build" => Program::build().map(|_| ExitCode::SUCCESS),
         "up" => up(),
@@ -130,11 +128,7 @@ fn check(only: Option<&str>) -> Result<ExitCode> {
     if checks.iter().any(|check| !check.2) {
         println!("what was logged is in {}", keep_logs(scratch.path())?.display());
     }
-    println!("\n| what | found | |\n|---|---|---|");
-    for (what, found, holds) in &checks {
-        println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
-    }
-    Ok(if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(checks::tell(&checks))
 }
 
 /// Copies what was logged to a folder that stays, where it is of the last run that missed something.
@@ -156,13 +150,6 @@ fn keep_logs(dir: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_need_is_in_the_table() {
-        for name in NEEDS {
-            assert!(PROGRAMS.iter().any(|program| program.name == *name), "{name}");
-        }
-    }
 
     #[test]
     fn a_part_is_named_or_all_are_meant() {

@@ -29,10 +29,11 @@ use serde_json::{Value, json};
 use crate::args::Args;
 use crate::bench::machine;
 use crate::bench::stop::Scratch;
+use crate::checks::Check;
 use crate::command;
 
 use fault::Fault;
-use judge::{Check, Piece};
+use judge::Piece;
 use look::Look;
 use site::{Site, until};
 use well::Before;

@@ -22,8 +22,8 @@ use anyhow::{Result, bail};
 
 use crate::args::Args;
 use crate::bench::stop::Scratch;
+use crate::checks::{self, Check};
 use crate::command;
-use crate::programs::PROGRAMS;
 use crate::real::sentry::Sentry;
 
 use answers::Answers;
@@ -50,10 +50,8 @@ const IMPORTANT: f64 = 0.99;
 const WASTED: f64 = 0.05;
 /// Until a load has built up.
 const BUILD_UP: f64 = 1.0;
-const NEEDS: &[&str] = &["go", "h2load"];
-
-/// One thing that must hold: in words with its bar, what was measured, and whether it held.
-type Check = (String, String, bool);
+/// Rows of [`crate::programs::PROGRAMS`] without which it cannot run.
+pub const NEEDS: &[&str] = &["go", "h2load"];
 
 /// Puts the loads, prints what must hold, and fails when a bar is missed.
 ///
@@ -70,9 +68,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("this needs two cores: one for service and sentry, one for the load");
     }
-    if let Some(missing) = PROGRAMS.iter().find(|program| NEEDS.contains(&program.name) && !program.is_present()) {
-        bail!("{} is missing (Debian package {}); run `cargo xtask programs`", missing.name, missing.package);
-    }
+    crate::programs::require(NEEDS)?;
     let programs = Programs::build()?;
     if only_build {
         return Ok(ExitCode::SUCCESS);
@@ -82,11 +78,7 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     let bar = if short { GOODPUT.1 } else { GOODPUT.0 };
     let mut checks = measure_grpc(&programs, seconds, bar, scratch.path())?;
     checks.extend(measure_h2(&programs, seconds, bar, scratch.path())?);
-    println!("\n| what | found | |\n|---|---|---|");
-    for (what, found, holds) in &checks {
-        println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
-    }
-    Ok(if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(checks::tell(&checks))
 }
 
 fn measure_grpc(programs: &Programs, seconds: f64, bar: f64, dir: &Path) -> Result<Vec<Check>> {
@@ -235,13 +227,6 @@ fn percent(part: f64) -> String {
 mod tests {
     use super::*;
     use answers::Row;
-
-    #[test]
-    fn every_need_is_in_the_table() {
-        for name in NEEDS {
-            assert!(PROGRAMS.iter().any(|program| program.name == *name), "{name}");
-        }
-    }
 
     #[test]
     fn a_load_without_a_refusal_or_with_another_status_is_not_orderly() {

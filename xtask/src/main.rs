@@ -26,6 +26,7 @@ mod apache;
 mod args;
 mod bench;
 mod beside;
+mod checks;
 mod ci;
 mod cluster;
 mod command;

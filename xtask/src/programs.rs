@@ -83,6 +83,19 @@ impl Program {
     }
 }
 
+/// Sees that programs of the table are here.
+///
+/// # Errors
+/// When one is not, with what to do.
+pub fn require(names: &[&str]) -> Result<()> {
+    match PROGRAMS.iter().find(|program| names.contains(&program.name) && !program.is_present()) {
+        None => Ok(()),
+        Some(Program { name, package, .. }) => {
+            bail!("{name} is missing (Debian package {package}); run `cargo xtask programs`")
+        }
+    }
+}
+
 /// The programs of the table that are not on this machine.
 pub fn missing() -> Vec<&'static Program> {
     PROGRAMS.iter().filter(|program| !program.is_present()).collect()
@@ -162,6 +175,14 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn every_need_is_in_the_table() {
+        let needs = [crate::cluster::NEEDS, crate::grpc::NEEDS, crate::profile::NEEDS, crate::real::NEEDS];
+        for name in needs.concat() {
+            assert!(PROGRAMS.iter().any(|program| program.name == name), "{name}");
+        }
+    }
 
     #[test]
     fn the_service_policy_is_put_back_as_it_was() {

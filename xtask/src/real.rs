@@ -21,8 +21,9 @@ use crate::apache::{self, CAPACITY};
 use crate::args::Args;
 use crate::bench::report::median;
 use crate::bench::stop::Scratch;
+use crate::checks::{self, Check};
 use crate::command;
-use crate::programs::PROGRAMS;
+use crate::programs;
 
 use hey::Answers;
 use httperf::Counted;
@@ -47,10 +48,8 @@ const PAIRS: usize = 8;
 const BESIDE: f64 = 0.98;
 /// Of what was due: less, and the load was not what it claims to be.
 const KEPT: f64 = 0.95;
-const NEEDS: &[&str] = &["apache2", "php", "hey", "httperf"];
-
-/// One thing that must hold: in words with its bar, what was measured, and whether it held.
-type Check = (String, String, bool);
+/// Rows of [`programs::PROGRAMS`] without which it cannot run.
+pub const NEEDS: &[&str] = &["apache2", "php", "hey", "httperf"];
 
 /// Puts the loads, prints what must hold, and fails when a bar is missed.
 ///
@@ -70,17 +69,11 @@ pub fn run(mut args: Args) -> Result<ExitCode> {
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("this needs two cores: one for the service, one for the sentry and the load");
     }
-    if let Some(missing) = PROGRAMS.iter().find(|program| NEEDS.contains(&program.name) && !program.is_present()) {
-        bail!("{} is missing (Debian package {}); run `cargo xtask programs`", missing.name, missing.package);
-    }
+    programs::require(NEEDS)?;
     command::build_tidegate()?;
     let scratch = Scratch::new("real")?;
     let checks = measure(seconds, (!short).then(|| pairs.unwrap_or(PAIRS)), scratch.path())?;
-    println!("\n| what | found | |\n|---|---|---|");
-    for (what, found, holds) in &checks {
-        println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
-    }
-    Ok(if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(checks::tell(&checks))
 }
 
 /// Loads of so many seconds: pairs of them, in clear text and over TLS, or some in clear text.
@@ -206,13 +199,6 @@ fn only_good(statuses: &BTreeMap<u16, u64>) -> bool {
 mod tests {
     use super::*;
     use hey::Row;
-
-    #[test]
-    fn every_need_is_in_the_table() {
-        for name in NEEDS {
-            assert!(PROGRAMS.iter().any(|program| program.name == *name), "{name}");
-        }
-    }
 
     #[test]
     fn pairs_begin_with_either_in_turn() {

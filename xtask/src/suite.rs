@@ -9,13 +9,13 @@
 //! with `CI=true` a missing program is a failure, never a skip.
 
 mod background;
-mod beside;
 mod binaries;
 mod durations;
 mod live;
 mod measure;
 mod plain;
 mod pool;
+mod side_by_side;
 mod telling;
 mod trial;
 
@@ -34,12 +34,12 @@ use crate::command::{cargo, run as run_command, target};
 use crate::programs::{self, PROGRAMS};
 use crate::steps::{Steps, Verdict};
 use background::Background;
-use beside::Ended;
 pub use binaries::BUILD;
 use binaries::{Kind, Test};
 use durations::Durations;
 use live::{LIVE, Live};
 use measure::{Judge, Run};
+use side_by_side::Ended;
 use trial::{End, Trial};
 
 /// The step that runs the tests.
@@ -282,7 +282,7 @@ fn start_live_checks(
 ) -> Receiver<Ended> {
     let checks = possible(steps, no_namespaces, which);
     let at_once = at_once.min(checks.len());
-    beside::start(checks, at_once)
+    side_by_side::start(checks, at_once)
 }
 
 /// Waits for the ends of those that run beside each other.

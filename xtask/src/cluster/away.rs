@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::Check;
 use super::api::awaited;
 use super::home::{Cluster, SOON};
 use super::member::Member;
 use super::scaling::{SCALED, Site, complete};
+use crate::checks::Check;
 
 /// For so long: more than ten leases, and longer than sentries are kept before they look for another leader.
 const AWAY: u64 = 45;

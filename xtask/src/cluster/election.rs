@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::Value;
 
-use super::Check;
 use super::api::awaited;
 use super::home::{Cluster, SOON};
 use super::member::Member;
 use super::scaling::{SCALED, Site, complete};
+use crate::checks::Check;
 
 /// After a kill: the lease of 3 s, and a second (`docs/control.md`).
 const KILLED: Duration = Duration::from_secs(4);

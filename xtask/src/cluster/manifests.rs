@@ -5,8 +5,8 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::Check;
 use super::home::{Cluster, MISSPELT, Manifest, manifests};
+use crate::checks::Check;
 use crate::command::{cargo, output, run};
 
 /// The tests that run against any API server.

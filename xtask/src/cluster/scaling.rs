@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::Check;
 use super::api::awaited;
 use super::home::{Cluster, Home, PORT, SOON};
 use super::kubelet::LINGERS;
 use super::member::{Load, Member, Sentry};
+use crate::checks::Check;
 
 /// Until so many pods are there that the load needs.
 pub const SCALED: Duration = Duration::from_secs(60);

@@ -6,8 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// One thing that must hold: in words with its bar, what was measured, and whether it held.
-pub type Check = (String, String, bool);
+use crate::checks::{self, Check};
 
 /// A line of the record, as far as it is judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,14 +72,11 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints what held.
+/// Prints what held, and where the record is.
 pub fn tell(record: &Path, checks: &[Check]) -> ExitCode {
-    println!("\n| what | found | |\n|---|---|---|");
-    for (what, found, holds) in checks {
-        println!("| {what} | {found} | {} |", if *holds { "holds" } else { "**missed**" });
-    }
+    let end = checks::tell(checks);
     println!("\nThe record is {}.", record.display());
-    if checks.iter().all(|check| check.2) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    end
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use super::judge::Check;
 use super::site::{SERVERS, Site, until};
+use crate::checks::Check;
 
 /// Until the sentry has the orders in force: it waits for an answer for 3 s and between two tries for 5 s at most, is
 /// told in the next period of 0.2 s, and what was lost meanwhile is sent again by TCP within 4 s.
