@@ -245,11 +245,15 @@ mod tests {
     fn what_cannot_wait_is_done_here() {
         let aside = Aside::default();
         let (sender, jobs) = mpsc::sync_channel(0);
-        *aside.thread.borrow_mut() = Some((sender, thread::spawn(move || drop(jobs.recv()))));
+        // It is there, but never takes a job: what waits to take one would make room for it.
+        let (word, told) = mpsc::sync_channel::<()>(1);
+        let thread = thread::spawn(move || drop((told.recv(), jobs)));
+        *aside.thread.borrow_mut() = Some((sender, thread));
         let (session, said) = meeting();
         let step = block_on(aside.advance(session, said, aside.enter())).expect("an answer");
         assert!(step.took.here > Duration::ZERO && step.took.aside == Duration::ZERO, "{:?}", step.took);
         assert_eq!(aside.waiting(), 0);
+        drop(word);
     }
 
     #[test]
