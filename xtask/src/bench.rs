@@ -8,9 +8,11 @@ mod dashboard;
 mod handshakes;
 mod idle;
 mod instructions;
+mod latency;
 pub mod load;
 pub mod machine;
 mod memory;
+mod pace;
 pub mod proc_fs;
 mod proxy;
 pub mod report;
@@ -38,6 +40,7 @@ const BENCHES: &[Bench] = &[
     Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
     Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
     Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
+    Bench { name: "latency", what: "added latency at given rates beside nginx, haproxy and Envoy", run: latency::run },
     Bench {
         name: "instructions",
         what: "instructions for a request and a decision, held against a baseline",

@@ -64,6 +64,9 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  bench latency [--short] [--rounds N] [--seconds N] [--only NAME,NAME] [--workers N] [--record]
+                         what proxies add to the response time at given rates; --workers 2: only how many responses a
+                         second they give, with one worker and with two
   bench instructions [--only ROW,ROW] [--record]
                          count instructions for a request, a decision and a simulated happening, and fail when one grew
                          by more than 5 % over benches/instructions.toml; --record: write that file anew

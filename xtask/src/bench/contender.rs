@@ -1,6 +1,7 @@
 //! The proxies that are compared, each with the configuration that does the same work.
 //!
-//! All run one worker, write no access log, keep connections to clients and to the origin, and hold idle clients long.
+//! All run as many workers as they have cores, which is one in most comparisons, write no access log, keep connections
+//! to clients and to the origin, and hold idle clients long.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -37,7 +38,7 @@ pub struct Contender {
     /// Which program it is.
     program: Program,
     configure: fn(&Place) -> String,
-    arguments: fn(&Path) -> Vec<String>,
+    arguments: fn(&Path, usize) -> Vec<String>,
 }
 
 /// A program that has one or more contenders.
@@ -53,6 +54,7 @@ enum Program {
 /// Where a proxy is and what it does there.
 struct Place {
     duty: Duty,
+    workers: usize,
     /// How it is asked.
     shape: Shape,
     listen: SocketAddr,
@@ -77,7 +79,7 @@ pub const CONTENDERS: &[Contender] = &[
         duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Haproxy,
         configure: haproxy,
-        arguments: |file| vec!["-db".into(), "-f".into(), file.display().to_string()],
+        arguments: |file, _| vec!["-db".into(), "-f".into(), file.display().to_string()],
     },
     Contender {
         name: "envoy",
@@ -175,14 +177,29 @@ impl Contender {
     ///
     /// # Errors
     /// When it is missing, refuses its configuration or does not listen.
-    pub fn start(&self, (duty, shape): (Duty, Shape), origin: SocketAddr, core: usize, dir: &Path) -> Result<Service> {
+    pub fn start(&self, asked: (Duty, Shape), origin: SocketAddr, core: usize, dir: &Path) -> Result<Service> {
+        self.start_on(asked, origin, &[core], dir)
+    }
+
+    /// The same with a worker for each of several cores.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(
+        &self,
+        (duty, shape): (Duty, Shape),
+        origin: SocketAddr,
+        cores: &[usize],
+        dir: &Path,
+    ) -> Result<Service> {
         let program = self.program().with_context(|| format!("{} is not on this machine", self.name))?;
-        let place = Place { duty, shape, listen: free_address()?, admin: free_address()?, origin };
+        let workers = cores.len();
+        let place = Place { duty, workers, shape, listen: free_address()?, admin: free_address()?, origin };
         let file = dir.join(format!("{}.{}", self.name, self.extension()));
         fs::write(&file, (self.configure)(&place))?;
         let mut command = Command::new(program);
-        command.args((self.arguments)(&file)).current_dir(dir);
-        Service::start(self.name, command, core, place.listen, dir)
+        command.args((self.arguments)(&file, workers)).current_dir(dir);
+        Service::start_on(self.name, command, cores, place.listen, dir)
     }
 
     fn extension(&self) -> &'static str {
@@ -221,13 +238,13 @@ pub fn start_origin(core: usize, dir: &Path) -> Result<(Service, SocketAddr)> {
     let _ = writeln!(http, "sendfile on; tcp_nopush on; open_file_cache max=16;");
     let _ = writeln!(http, "server {{ listen {listen}; listen {http2} http2; root {}; }}", files.display());
     let file = dir.join("origin.conf");
-    fs::write(&file, nginx_frame("origin", &http))?;
+    fs::write(&file, nginx_frame("origin", 1, &http))?;
     let mut command = Command::new(program);
-    command.args(nginx_arguments(&file)).current_dir(dir);
+    command.args(nginx_arguments(&file, 1)).current_dir(dir);
     Ok((Service::start("origin", command, core, listen, dir)?, http2))
 }
 
-fn nginx_arguments(file: &Path) -> Vec<String> {
+fn nginx_arguments(file: &Path, _workers: usize) -> Vec<String> {
     let dir = file.parent().unwrap_or(file).display().to_string();
     vec!["-e".into(), "stderr".into(), "-p".into(), dir, "-c".into(), file.display().to_string()]
 }
@@ -255,22 +272,22 @@ fn nginx(place: &Place) -> String {
     }
     if place.duty == Duty::PassGrpc {
         let _ = writeln!(http, "grpc_pass grpc://origin; }} }}");
-        return nginx_frame("nginx", &http);
+        return nginx_frame("nginx", place.workers, &http);
     }
     let _ = writeln!(http, "proxy_http_version 1.1; proxy_set_header Connection \"\";");
     // With its small default buffers nginx needs twice the CPU for 64 kB: compare with a tuned one.
     let _ = writeln!(http, "proxy_buffer_size 16k; proxy_buffers 8 16k; proxy_busy_buffers_size 64k;");
     let _ = writeln!(http, "proxy_max_temp_file_size 0;");
     let _ = writeln!(http, "proxy_pass http://origin; }} }}");
-    nginx_frame("nginx", &http)
+    nginx_frame("nginx", place.workers, &http)
 }
 
-fn nginx_frame(name: &str, http: &str) -> String {
+fn nginx_frame(name: &str, workers: usize, http: &str) -> String {
     let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary: String = temporary.iter().map(|kind| format!("{kind}_temp_path {name}-{kind};\n")).collect();
     format!(
-        "{user}daemon off; pid {name}.pid; error_log stderr crit; worker_processes 1;\n\
+        "{user}daemon off; pid {name}.pid; error_log stderr crit; worker_processes {workers};\n\
          events {{ worker_connections 12000; }}\n\
          http {{\naccess_log off; keepalive_requests 1000000000; keepalive_timeout 600s;\n{temporary}{http}}}\n"
     )
@@ -286,17 +303,18 @@ fn haproxy(place: &Place) -> String {
     };
     let back = if place.duty == Duty::PassGrpc { " proto h2" } else { "" };
     format!(
-        "global\n  nbthread 1\n  maxconn 10500\n  no strict-limits\n\
+        "global\n  nbthread {}\n  maxconn 10500\n  no strict-limits\n\
          defaults\n  mode http\n  http-reuse always\n  timeout connect 5s\n  timeout client 600s\n  \
          timeout server 60s\n  timeout http-keep-alive 600s\n\
          frontend clients\n  bind {}{front}\n{refuse}  default_backend origin\n\
          backend origin\n  server origin {}{back}\n",
-        place.listen, place.origin
+        place.workers, place.listen, place.origin
     )
 }
 
-fn envoy_arguments(file: &Path) -> Vec<String> {
-    let words = ["--concurrency", "1", "--log-level", "error", "--disable-hot-restart", "-c"];
+fn envoy_arguments(file: &Path, workers: usize) -> Vec<String> {
+    let workers = workers.to_string();
+    let words = ["--concurrency", &workers, "--log-level", "error", "--disable-hot-restart", "-c"];
     words.iter().map(|word| (*word).to_owned()).chain([file.display().to_string()]).collect()
 }
 
@@ -365,7 +383,7 @@ fn envoy(place: &Place) -> String {
     )
 }
 
-fn tidegate_arguments(file: &Path) -> Vec<String> {
+fn tidegate_arguments(file: &Path, _workers: usize) -> Vec<String> {
     vec!["run".into(), "-c".into(), file.display().to_string()]
 }
 
@@ -375,10 +393,10 @@ fn tidegate(place: &Place, admission: &str) -> String {
     let tls = if place.shape.is_tls() { certificate } else { "" };
     // Limits as generous as the others': clients that may connect and idle, connections kept to the origin.
     format!(
-        "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
+        "[sentry]\nworkers = {}\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
          servers = [\"{scheme}{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
          timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n{tls}",
-        place.admin, place.listen, place.origin
+        place.workers, place.admin, place.listen, place.origin
     )
 }
 
@@ -386,13 +404,13 @@ fn tidegate(place: &Place, admission: &str) -> String {
 /// take ten times the target. So each one is classified, tested and refused; none is refused untested.
 fn tidegate_c2(place: &Place, admission: &str) -> String {
     format!(
-        "[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
+        "[sentry]\nworkers = {}\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
          servers = [{{ address = \"{}\", cores = 1 }}]\ntarget = \"1s\"\ndefault_cost = \"10s\"\n\
          admission = {admission}\nlimits = {{ connections = 12000, waiting = 12000 }}\n\
          timeouts = {{ client_idle = \"600s\", first_byte = \"600s\" }}\n\n\
          [[application.class]]\nname = \"gold\"\nmatch = [{{ path_prefix = \"/gold\" }}]\n\n\
          [[application.class]]\nname = \"silver\"\n",
-        place.admin, place.listen, place.origin
+        place.workers, place.admin, place.listen, place.origin
     )
 }
 
@@ -402,7 +420,7 @@ mod tests {
 
     fn place(duty: Duty) -> Place {
         let at = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
-        Place { duty, shape: Shape::KeepAlive, listen: at(1001), admin: at(1002), origin: at(1003) }
+        Place { duty, workers: 1, shape: Shape::KeepAlive, listen: at(1001), admin: at(1002), origin: at(1003) }
     }
 
     #[test]

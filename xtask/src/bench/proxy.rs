@@ -134,10 +134,8 @@ struct Options {
 /// When a program is missing, or a proxy does not do what its case asks for.
 pub fn run(args: Args) -> Result<()> {
     let options = Options::take(args)?;
-    if std::thread::available_parallelism()?.get() < 2 {
-        bail!("the comparison needs two cores: one for the proxy, one for the load");
-    }
-    let contenders = options.contenders()?;
+    ensure_two_cores()?;
+    let contenders = contenders(options.only.as_deref(), options.short)?;
     if MEMORY_CASES.iter().any(|case| options.wants(case.name)) {
         memory::raise_file_limit()?;
     }
@@ -160,10 +158,8 @@ impl Options {
             record: super::record_folder(&mut args)?,
         };
         args.finish()?;
-        let known_contenders: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
         let known_cases: Vec<_> =
             CASES.iter().map(|case| case.name).chain(MEMORY_CASES.iter().map(|case| case.name)).collect();
-        all_known("contender", options.only.as_deref(), &known_contenders)?;
         all_known("case", options.cases.as_deref(), &known_cases)?;
         if options.rounds == 0 || options.seconds < 1.0 {
             bail!("--rounds must be at least 1 and --seconds at least 1");
@@ -171,31 +167,44 @@ impl Options {
         Ok(options)
     }
 
-    /// Who takes part; what this machine lacks is said, not passed over.
-    fn contenders(&self) -> Result<Vec<Contender>> {
-        let asked =
-            |contender: &&Contender| self.only.as_ref().is_none_or(|only| only.iter().any(|n| n == contender.name));
-        let mut here = Vec::new();
-        for contender in CONTENDERS.iter().filter(asked) {
-            let contender = if self.short { contender.quickly_built() } else { *contender };
-            match contender.program() {
-                Some(_) => {
-                    contender.build()?;
-                    here.push(contender);
-                }
-                None if contender.name == BEFORE => {}
-                None => println!("skipped: {} because it is not on this machine", contender.name),
-            }
-        }
-        if here.is_empty() {
-            bail!("none of the contenders is on this machine; install nginx and haproxy");
-        }
-        Ok(here)
-    }
-
     fn wants(&self, case: &str) -> bool {
         self.cases.as_ref().is_none_or(|cases| cases.iter().any(|wanted| wanted == case))
     }
+}
+
+/// Which contenders take part, built: those that were asked for; what this machine lacks is said, not passed over.
+///
+/// # Errors
+/// When there is no contender of a name, none is on this machine, or ours does not build.
+pub fn contenders(only: Option<&[String]>, short: bool) -> Result<Vec<Contender>> {
+    let known: Vec<_> = CONTENDERS.iter().map(|contender| contender.name).collect();
+    all_known("contender", only, &known)?;
+    let asked = |contender: &&Contender| only.is_none_or(|only| only.iter().any(|name| name == contender.name));
+    let mut here = Vec::new();
+    for contender in CONTENDERS.iter().filter(asked) {
+        let contender = if short { contender.quickly_built() } else { *contender };
+        match contender.program() {
+            Some(_) => {
+                contender.build()?;
+                here.push(contender);
+            }
+            None if contender.name == BEFORE => {}
+            None => println!("skipped: {} because it is not on this machine", contender.name),
+        }
+    }
+    if here.is_empty() {
+        bail!("none of the contenders is on this machine; install nginx and haproxy");
+    }
+    Ok(here)
+}
+
+/// # Errors
+/// When the machine has one core only.
+pub fn ensure_two_cores() -> Result<()> {
+    if std::thread::available_parallelism()?.get() < 2 {
+        bail!("the comparison needs two cores: one for the proxy, one for the load");
+    }
+    Ok(())
 }
 
 fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {

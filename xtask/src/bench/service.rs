@@ -35,11 +35,25 @@ impl Service {
     ///
     /// # Errors
     /// When it cannot be started, ends, or does not listen in time; the message holds its log's end.
-    pub fn start(name: &str, mut command: Command, core: usize, address: SocketAddr, dir: &Path) -> Result<Self> {
+    pub fn start(name: &str, command: Command, core: usize, address: SocketAddr, dir: &Path) -> Result<Self> {
+        Self::start_on(name, command, &[core], address, dir)
+    }
+
+    /// The same on several cores.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_on(
+        name: &str,
+        mut command: Command,
+        cores: &[usize],
+        address: SocketAddr,
+        dir: &Path,
+    ) -> Result<Self> {
         let log = dir.join(format!("{name}.log"));
         let file = File::create(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        pin(&mut command, core);
+        pin_to(&mut command, cores);
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         stop::remember(child.id());
         let mut service = Self { name: name.to_owned(), child, log, address };
@@ -145,10 +159,15 @@ pub fn free_address() -> Result<SocketAddr> {
 }
 
 /// Lets the command run on one core only, and not outlive us.
-#[expect(unsafe_code, reason = "`pre_exec` has no safe form")]
 pub fn pin(command: &mut Command, core: usize) {
+    pin_to(command, &[core]);
+}
+
+/// Lets the command run on these cores only, and not outlive us.
+#[expect(unsafe_code, reason = "`pre_exec` has no safe form")]
+fn pin_to(command: &mut Command, on: &[usize]) {
     let mut cores = CpuSet::new();
-    cores.set(core);
+    on.iter().for_each(|core| cores.set(*core));
     // SAFETY: between fork and exec the closure makes a system call and touches no memory but its own.
     unsafe { command.pre_exec(move || Ok(sched_setaffinity(None, &cores)?)) };
     tie(command);
