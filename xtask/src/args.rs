@@ -11,6 +11,11 @@ pub struct Args {
 }
 
 impl Args {
+    /// These words.
+    pub fn new(words: Vec<String>) -> Self {
+        Self { rest: words }
+    }
+
     /// The words after the program's name; `--help` anywhere becomes the command `help`.
     pub fn from_env() -> Self {
         let mut rest: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +73,7 @@ mod tests {
     use super::*;
 
     fn args(line: &str) -> Args {
-        Args { rest: line.split_whitespace().map(str::to_owned).collect() }
+        Args::new(line.split_whitespace().map(str::to_owned).collect())
     }
 
     #[test]

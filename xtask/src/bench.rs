@@ -1,10 +1,12 @@
 //! `cargo xtask bench`: benchmarks by name. Results worth keeping go to `benches/results/`.
 
+mod all;
 mod c2;
 mod client;
 pub mod contender;
 mod control;
 mod dashboard;
+mod figure;
 mod handshakes;
 mod idle;
 mod instructions;
@@ -24,38 +26,42 @@ pub mod stop;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::args::Args;
-use crate::command::{self, cargo, run as run_command};
+use crate::command::{self, cargo, output};
+use figure::Figure;
 
 struct Bench {
     name: &'static str,
     what: &'static str,
-    run: fn(Args) -> Result<()>,
+    /// Whether it takes `--short`.
+    has_short: bool,
+    /// Prints what it found, and gives it for `bench all` to compare.
+    run: fn(Args) -> Result<Vec<Figure>>,
+}
+
+const fn bench(name: &'static str, run: fn(Args) -> Result<Vec<Figure>>, what: &'static str) -> Bench {
+    Bench { name, what, has_short: true, run }
 }
 
 /// Every benchmark. To add one, add a row.
 const BENCHES: &[Bench] = &[
-    Bench { name: "engine", what: "decisions, estimators and buckets, in nanoseconds", run: engine },
-    Bench { name: "stage", what: "an event through a stage beside a bare channel; the tower layer", run: stage::run },
-    Bench { name: "proxy", what: "CPU per request beside nginx, haproxy and Envoy", run: proxy::run },
-    Bench { name: "latency", what: "added latency at given rates beside nginx, haproxy and Envoy", run: latency::run },
+    bench("engine", engine, "decisions, estimators and buckets, in nanoseconds"),
+    bench("stage", stage::run, "an event through a stage beside a bare channel; the tower layer"),
+    bench("proxy", proxy::run, "CPU per request beside nginx, haproxy and Envoy"),
+    bench("latency", latency::run, "added latency at given rates beside nginx, haproxy and Envoy"),
     Bench {
-        name: "instructions",
-        what: "instructions for a request and a decision, held against a baseline",
-        run: instructions::run,
+        has_short: false,
+        ..bench("instructions", instructions::run, "instructions for a request and a decision, held against a baseline")
     },
-    Bench { name: "c2", what: "batch against threshold policing when everything is refused", run: c2::run },
-    Bench { name: "handshakes", what: "a flood of TLS handshakes before a sentry", run: handshakes::run },
-    Bench { name: "control", what: "a control plane with 1,000 sentries and 10,000 servers", run: control::run },
-    Bench { name: "dashboard", what: "CPU time of five viewers at 10,000 requests/s", run: dashboard::run },
-    Bench { name: "sim", what: "happenings per second in the simulator; --big: 100 million requests", run: sim::run },
-    Bench {
-        name: "simpy",
-        what: "the simulator beside SimPy (Python 3 with venv and pip), in turns",
-        run: sim::beside_simpy,
-    },
+    bench("c2", c2::run, "batch against threshold policing when everything is refused"),
+    bench("handshakes", handshakes::run, "a flood of TLS handshakes before a sentry"),
+    bench("control", control::run, "a control plane with 1,000 sentries and 10,000 servers"),
+    bench("dashboard", dashboard::run, "CPU time of five viewers at 10,000 requests/s"),
+    bench("sim", sim::run, "happenings per second in the simulator; --big: 100 million requests"),
+    bench("simpy", sim::beside_simpy, "the simulator beside SimPy (Python 3 with venv and pip), in turns"),
+    bench(all::NAME, all::run, "all of these in one report, compared with the last such report"),
 ];
 
 /// Runs the benchmark that is named first, or lists them.
@@ -85,17 +91,19 @@ fn record_folder(args: &mut Args) -> Result<Option<PathBuf>> {
     Ok(out.or_else(|| record.then(|| command::root().join("benches/results"))))
 }
 
-fn engine(args: Args) -> Result<()> {
-    of_package(args, "tidegate-engine")
-}
-
-/// The benchmark that a crate brings along.
-fn of_package(mut args: Args, package: &str) -> Result<()> {
+fn engine(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
     args.finish()?;
-    let mut bench = cargo(["bench", "-p", package, "--locked"]);
+    let said = of_engine(short)?;
+    println!("{said}");
+    Ok(figure::timed(&said))
+}
+
+/// What the benchmark says that the engine brings along.
+fn of_engine(short: bool) -> Result<String> {
+    let mut bench = cargo(["bench", "-p", "tidegate-engine", "--locked"]);
     if short {
         bench.env("TIDEGATE_BENCH_SHORT", "1");
     }
-    run_command(&mut bench)
+    output(&mut bench).context("the engine's benchmark")
 }

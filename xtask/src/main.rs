@@ -64,6 +64,9 @@ usage: cargo xtask COMMAND
   programs               only install or list the programs tests need
   tidy [--bless]         check the rules of CONTRIBUTING.md; --bless rewrites xtask/ratchet.txt
   bench [NAME] [--short] run a benchmark; without NAME, list them
+  bench all [--short] [--only NAME,NAME] [--against FILE] [--record]
+                         every benchmark in one report, and what got worse or better since the last such report in
+                         benches/results, or since FILE; one that fails does not stop the others
   bench latency [--short] [--rounds N] [--seconds N] [--only NAME,NAME] [--workers N] [--record]
                          what proxies add to the response time at given rates; --workers 2: only how many responses a
                          second they give, with one worker and with two

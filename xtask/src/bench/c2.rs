@@ -7,21 +7,20 @@
 //! queue for 50 ms and are tested together; there are enough clients to keep the sentry busy meanwhile.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::thread;
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::contender::{CONTENDERS, Contender, Duty};
+use super::figure::Figure;
 use super::idle::raise_file_limit;
 use super::load::{CONNECTIONS, Load, Shape};
 use super::proxy::{Case, LOAD_CORE, PROXY_CORE, facts, measure_case};
-use super::record_folder;
 use super::report::{Report, Section};
 use super::stop::Scratch;
+use super::{of_engine, record_folder};
 use crate::args::Args;
-use crate::command::{cargo, output};
 
 /// At 50 ms in the queue these could ask 160,000 times a second.
 const MANY: u32 = 8_000;
@@ -52,7 +51,7 @@ system calls are: a policy's share shows in the decision alone, and in a queued 
 ///
 /// # Errors
 /// When wrk is missing, or a sentry does not refuse everything.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
     let rounds: usize = args.option("--rounds")?.unwrap_or(if short { 2 } else { 5 });
     let seconds: f64 = args.option("--seconds")?.unwrap_or(if short { 2.0 } else { 5.0 });
@@ -101,11 +100,7 @@ fn paper() -> Value {
 /// The bare decisions, as the engine's own benchmark measures them.
 fn engine(short: bool) -> Result<Section> {
     println!("── the engine alone");
-    let mut bench: Command = cargo(["bench", "-p", "tidegate-engine", "--locked"]);
-    if short {
-        bench.env("TIDEGATE_BENCH_SHORT", "1");
-    }
-    let said = output(&mut bench).context("the engine's benchmark")?;
+    let said = of_engine(short)?;
     let rows = decisions(&said);
     if rows.is_empty() {
         bail!("cannot find decisions in what the engine's benchmark printed:\n{said}");

@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::figure::Figure;
 use super::report::{Report, Section};
 use super::{machine, record_folder};
 use crate::args::Args;
@@ -21,7 +22,7 @@ const PERIOD_MS: f64 = 1000.0;
 ///
 /// # Errors
 /// When it does not build, or sentries are missing.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
     let sentries: usize = args.option("--sentries")?.unwrap_or(if short { 100 } else { 1000 });
     let servers: usize = args.option("--servers")?.unwrap_or(10 * sentries);
@@ -56,10 +57,21 @@ pub fn run(mut args: Args) -> Result<()> {
              memory, told the same; the load rises fivefold, and the time is that of the call that asks for servers."
         ),
         facts: machine::facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        figures: figures(&result),
         sections: vec![Section { title: "Windows", text: table(&result), data: result }],
         ..Report::default()
     };
     report.publish(folder.as_deref())
+}
+
+fn figures(result: &Value) -> Vec<Figure> {
+    let windows = result["windows"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let of = |name: &str, unit: &str, key: &str| {
+        Figure::absolute(name, unit, windows.iter().filter_map(|window| window[key].as_f64()))
+    };
+    let reaction = result["deciding"]["reaction_ms"].as_f64();
+    let reaction = Figure::absolute("reaction to a load that rises", "ms", reaction.into_iter());
+    [of("the daemon", "cores", "cores"), of("resident", "MB", "resident_mb"), reaction].into_iter().flatten().collect()
 }
 
 fn table(result: &Value) -> String {

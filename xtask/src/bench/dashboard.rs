@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::json;
 
+use super::figure::Figure;
 use super::report::{Report, Section};
 use super::service::{Service, free_address};
 use super::stop::Scratch;
@@ -37,7 +38,7 @@ const BAR: f64 = 0.01;
 ///
 /// # Errors
 /// When the sentry does not start, does not get its load, or viewers get no seconds.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
     let rounds: usize = args.option("--rounds")?.unwrap_or(if short { 2 } else { 6 });
     let seconds: u64 = args.option("--seconds")?.unwrap_or(if short { 3 } else { 10 });
@@ -241,7 +242,7 @@ impl Drop for Load {
     }
 }
 
-fn publish(windows: &[Window], rounds: usize, seconds: u64, rate: u32, folder: Option<&Path>) -> Result<()> {
+fn publish(windows: &[Window], rounds: usize, seconds: u64, rate: u32, folder: Option<&Path>) -> Result<Vec<Figure>> {
     let of = |viewers: usize| windows.iter().filter(move |window| window.viewers == viewers);
     let mut table = String::from(
         "| viewers | admin thread, % of a core | process, % of a core | requests/s | kB/s each viewer |\n|---|---|---|---|---|\n",
@@ -272,6 +273,10 @@ fn publish(windows: &[Window], rounds: usize, seconds: u64, rate: u32, folder: O
                          "bytes_per_viewer": w.bytes_per_viewer })
         })
         .collect();
+    let figure = |viewers: usize| {
+        let name = format!("admin thread with {viewers} viewers");
+        Figure::absolute(name, "% of a core", of(viewers).map(|window| 100.0 * window.thread))
+    };
     let report = Report {
         name: "dashboard",
         title: "What viewers of the dashboard cost",
@@ -280,6 +285,7 @@ fn publish(windows: &[Window], rounds: usize, seconds: u64, rate: u32, folder: O
              A sentry with one worker, three classes and three servers on core 0, {rate} requests/s from core 1."
         ),
         facts: machine::facts().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        figures: [0, VIEWERS].into_iter().filter_map(figure).collect(),
         sections: vec![Section { title: "Windows", text: table, data: raw.into() }],
         ..Report::default()
     };

@@ -22,6 +22,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::contender::start_origin;
+use super::figure::Figure;
 use super::machine;
 use super::proc_fs;
 use super::proxy::{LOAD_CORE, PROXY_CORE};
@@ -87,7 +88,7 @@ struct Outcome {
 ///
 /// # Errors
 /// When a program is missing, or the sentry does not serve.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
     let rounds: usize = args.option("--rounds")?.unwrap_or(if short { 1 } else { 5 });
     let seconds: u64 = args.option("--seconds")?.unwrap_or(if short { 3 } else { 8 });
@@ -117,6 +118,7 @@ pub fn run(mut args: Args) -> Result<()> {
         }
     }
     report.sections.push(section(&outcomes));
+    report.figures = WORLDS.iter().zip(&outcomes).flat_map(|(world, outcomes)| world.figures(outcomes)).collect();
     report.publish(folder.as_deref())
 }
 
@@ -162,6 +164,24 @@ fn section(outcomes: &[Vec<Outcome>]) -> Section {
         json!({ "world": world.name, "rounds": outcomes.iter().map(Outcome::json).collect::<Vec<_>>() })
     });
     Section { title: "what became of whom", text, data: data.collect() }
+}
+
+impl World {
+    fn figures(&self, outcomes: &[Outcome]) -> Vec<Figure> {
+        let name = |what: &str| format!("{}: {what}", self.name);
+        let of = |value: fn(&Outcome) -> f64| outcomes.iter().map(value);
+        let us = |what: &str, value| Figure::absolute(name(what), "us", of(value));
+        let figures = [
+            us("full handshake", |outcome| outcome.full_us),
+            us("one given and left", |outcome| outcome.left_us),
+            us("one refused", |outcome| outcome.refused_us),
+            Figure::ratio(name("one refused by a full one"), of(|outcome| outcome.refused_us / outcome.full_us)),
+            Figure::ratio(name("share answered in the flood"), of(|outcome| outcome.flooded.1))
+                .map(Figure::more_is_better),
+            Figure::absolute(name("p95 in the flood"), "ms", of(|outcome| outcome.flooded.0)),
+        ];
+        figures.into_iter().flatten().collect()
+    }
 }
 
 impl Outcome {

@@ -21,6 +21,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::contender::start_origin;
+use super::figure::Figure;
 use super::load::Shape;
 use super::proxy::LOAD_CORE;
 use super::stop::Scratch;
@@ -108,6 +109,11 @@ impl Count {
         Self { figure: median.round() as u64, spread: (most - least) / median }
     }
 
+    fn figure(self, name: &str) -> Option<Figure> {
+        let (figure, half) = (self.figure as f64, self.spread / 2.0);
+        Figure::count(name, "instructions", [figure, figure * (1.0 - half), figure * (1.0 + half)].into_iter())
+    }
+
     fn is_steady(self) -> bool {
         self.spread <= STEADY
     }
@@ -145,7 +151,7 @@ impl Options {
 ///
 /// # Errors
 /// When a row takes more instructions than it may, cannot be counted, or has no baseline.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args) -> Result<Vec<Figure>> {
     let options = Options::take(args)?;
     for program in ["valgrind", "vgdb"] {
         find_program(program).with_context(|| format!("{program} is missing; install the Debian package valgrind"))?;
@@ -160,9 +166,11 @@ pub fn run(args: Args) -> Result<()> {
     models::build()?;
     let counts = count(&options)?;
     if options.record {
-        return record(built, &counts);
+        record(built, &counts)?;
+    } else {
+        judge(&built, &counts, options.only.is_none())?;
     }
-    judge(&built, &counts, options.only.is_none())
+    Ok(counts.iter().filter_map(|(row, count)| count.figure(row.name)).collect())
 }
 
 /// Rows and what was counted of them.

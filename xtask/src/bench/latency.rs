@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::contender::{Contender, Duty, start_origin};
+use super::figure::Figure;
 use super::load::{self, CONNECTIONS, Load, Shape};
 use super::pace::{self, Pace, Paced};
 use super::proxy::{LOAD_CORE, PROXY_CORE, contenders, ensure_two_cores, facts};
@@ -90,7 +91,7 @@ struct Measured {
 ///
 /// # Errors
 /// When a program is missing, or a proxy does not pass what it is asked for.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args) -> Result<Vec<Figure>> {
     let options = Options::take(args)?;
     ensure_two_cores()?;
     let contenders = contenders(options.only.as_deref(), options.short)?;
@@ -102,6 +103,7 @@ pub fn run(args: Args) -> Result<()> {
         title: "Latency that proxies add, at given rates",
         method: method(&options),
         facts: facts(&contenders),
+        figures: measured.figures(),
         sections: measured.sections(),
         ..Report::default()
     };

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 
 use super::contender::{BEFORE, CONTENDERS, Contender, Duty, make_certificate, start_origin};
+use super::figure::Figure;
 use super::load::{self, CONNECTIONS, Counted, Load, PIPELINE, Shape};
 use super::memory::{self, MEMORY_CASES};
 use super::report::{CaseReport, Report, Row, Sample};
@@ -132,7 +133,7 @@ struct Options {
 ///
 /// # Errors
 /// When a program is missing, or a proxy does not do what its case asks for.
-pub fn run(args: Args) -> Result<()> {
+pub fn run(args: Args) -> Result<Vec<Figure>> {
     let options = Options::take(args)?;
     ensure_two_cores()?;
     let contenders = contenders(options.only.as_deref(), options.short)?;
@@ -207,7 +208,9 @@ pub fn ensure_two_cores() -> Result<()> {
     Ok(())
 }
 
-fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {
+/// # Errors
+/// When one of the names that were asked for is not known.
+pub fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {
     match asked.unwrap_or_default().iter().find(|name| !known.contains(&name.as_str())) {
         Some(name) => bail!("there is no {kind} `{name}`; there are: {}", known.join(", ")),
         None => Ok(()),

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::figure::Figure;
 use super::load::Counted;
 use super::machine;
 use super::proc_fs::Memory;
@@ -26,6 +27,8 @@ pub struct Report {
     pub cases: Vec<CaseReport>,
     /// Memory with clients that do nothing.
     pub memory: Vec<MemoryReport>,
+    /// What it has beside its cases to compare with another run.
+    pub figures: Vec<Figure>,
     /// Anything else.
     pub sections: Vec<Section>,
 }
@@ -93,17 +96,18 @@ pub struct MemoryRow {
 }
 
 impl Report {
-    /// Prints the tables; writes them with the raw data into `folder`, when one is given.
+    /// Prints the tables; writes them with the raw data into `folder`, when one is given. Gives what can be compared
+    /// with another run.
     ///
     /// # Errors
     /// When the folder or a file cannot be written.
-    pub fn publish(&self, folder: Option<&Path>) -> Result<()> {
+    pub fn publish(&self, folder: Option<&Path>) -> Result<Vec<Figure>> {
         println!("{}", self.markdown());
         match folder {
             Some(folder) => println!("written to {}", self.write(&machine::today(), folder)?.display()),
             None => println!("not written anywhere; --record keeps a result"),
         }
-        Ok(())
+        Ok(self.figures())
     }
 
     /// Writes `<date>-<name>.md` and `<date>-<name>.json`; a second one of a day gets a number.
@@ -133,14 +137,23 @@ impl Report {
         text
     }
 
+    fn figures(&self) -> Vec<Figure> {
+        let cases = self.cases.iter().flat_map(CaseReport::figures);
+        cases.chain(self.memory.iter().flat_map(MemoryReport::figures)).chain(self.figures.iter().cloned()).collect()
+    }
+
     fn json(&self) -> Value {
+        let figures: Vec<_> = self.figures().iter().map(Figure::json).collect();
         let facts: serde_json::Map<_, _> =
             self.facts.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let cases: Vec<_> = self.cases.iter().map(CaseReport::json).collect();
         let memory: Vec<_> = self.memory.iter().map(MemoryReport::json).collect();
         let sections: serde_json::Map<_, _> =
             self.sections.iter().map(|section| (section.title.to_owned(), section.data.clone())).collect();
-        json!({ "facts": facts, "method": self.method, "cases": cases, "memory": memory, "sections": sections })
+        json!({
+            "facts": facts, "method": self.method, "cases": cases, "memory": memory, "sections": sections,
+            "figures": figures,
+        })
     }
 }
 
@@ -176,6 +189,19 @@ impl CaseReport {
             let (rate, busy) = (rate.unwrap_or(0.0), median(row.samples.iter().map(Sample::busy)).unwrap_or(0.0));
             let _ = writeln!(text, "| {} | {cpu} | {ratio} | {rate:.0} | {:.0} % | {slow} |", row.name, busy * 100.0);
         }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let Some(base) = self.rows.first() else { return Vec::new() };
+        let of = |(at, row): (usize, &Row)| {
+            let name = |what: &str| format!("{}, {}: {what}", self.name, row.name);
+            let cpu = Figure::absolute(name("CPU"), "us/request", row.samples.iter().map(Sample::cpu_per_request));
+            let rates = row.samples.iter().map(|sample| sample.counted.per_second);
+            let rate = Figure::absolute(name("rate"), "responses/s", rates).map(Figure::more_is_better);
+            let ratio = Figure::ratio(name(&format!("CPU by that of {}", base.name)), row.ratios(base));
+            [cpu, rate, ratio.filter(|_| at > 0)].into_iter().flatten()
+        };
+        self.rows.iter().enumerate().flat_map(of).collect()
     }
 
     fn json(&self) -> Value {
@@ -218,6 +244,20 @@ impl Sample {
 }
 
 impl MemoryReport {
+    fn figures(&self) -> Vec<Figure> {
+        let Some(base) = self.rows.first() else { return Vec::new() };
+        let of = |(at, row): (usize, &MemoryRow)| {
+            let name = |what: &str| format!("{}, {}: {what}", self.name, row.name);
+            let pss = |row: &MemoryRow| row.samples.iter().map(|(_, with)| with.pss as f64).collect::<Vec<_>>();
+            let (ours, theirs) = (pss(row), pss(base));
+            let ratios = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs);
+            let ratio = Figure::ratio(name(&format!("PSS by that of {}", base.name)), ratios);
+            let mib = ours.iter().map(|bytes| bytes / f64::from(1 << 20));
+            [Figure::absolute(name("PSS"), "MiB", mib), ratio.filter(|_| at > 0)].into_iter().flatten()
+        };
+        self.rows.iter().enumerate().flat_map(of).collect()
+    }
+
     fn json(&self) -> Value {
         let bytes = |memory: &Memory| json!({ "rss_bytes": memory.rss, "pss_bytes": memory.pss });
         let round = |(without, with): &(Memory, Memory)| json!({ "without": bytes(without), "with": bytes(with) });
@@ -300,6 +340,9 @@ mod tests {
         let text = report.markdown();
         assert!(text.contains("| nginx | 20.00 (10.00–30.00) | 1.00 (1.00–1.00) | 5000 | 10 % | - |"), "{text}");
         assert!(text.contains("| ours | 10.00 (9.00–33.00) | 0.90 (0.50–1.10) | 5000 | 5 % | - |"), "{text}");
+        let names: Vec<_> = report.figures().into_iter().map(|figure| (figure.name, figure.median)).collect();
+        assert!(names.contains(&("a, ours: CPU by that of nginx".to_owned(), 0.9)), "{names:?}");
+        assert_eq!(report.json()["figures"].as_array().unwrap().len(), 5);
         assert_eq!(report.json()["cases"][0]["rows"][1]["rounds"][2]["proxy_cpu_us"], 3300.0);
     }
 

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::figure::{Figure, rows};
 use super::machine;
 use crate::args::Args;
 use crate::command::{cargo, output};
@@ -16,27 +17,29 @@ const RESULTS: &str = "benches/results";
 ///
 /// # Errors
 /// When the bench fails.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let (short, big, record) = (args.switch("--short"), args.switch("--big"), args.switch("--record"));
     args.finish()?;
     let mut text = String::from(
         "# Speed of the simulator\n\n`cargo xtask bench sim`. Million happenings per second of one core's time.\n\n",
     );
     text.push_str(&facts());
-    text.push_str(&speed(&[], short)?);
+    let mut said = speed(&[], short)?;
     if big {
         // A process of its own: the peak of memory is this case's alone.
-        text.push('\n');
-        text.push_str(&speed(&["million-100"], short)?);
+        said.push('\n');
+        said.push_str(&speed(&["million-100"], short)?);
     }
-    finish(&text, "sim", record)
+    text.push_str(&said);
+    finish(&text, "sim", record)?;
+    Ok(figures(&said))
 }
 
 /// The same model in SimPy and here, in turns.
 ///
 /// # Errors
 /// When Python, its packages or the bench fail.
-pub fn beside_simpy(mut args: Args) -> Result<()> {
+pub fn beside_simpy(mut args: Args) -> Result<Vec<Figure>> {
     let (short, record) = (args.switch("--short"), args.switch("--record"));
     args.finish()?;
     let python = virtual_environment()?;
@@ -48,6 +51,7 @@ pub fn beside_simpy(mut args: Args) -> Result<()> {
     text.push_str(&facts());
     text.push_str("| round | SimPy requests/CPU s | tidegate requests/CPU s | ratio | admitted: SimPy, tidegate | mean ms: SimPy, tidegate |\n");
     text.push_str("|---|---|---|---|---|---|\n");
+    let (mut speed_up, mut speeds) = (Vec::new(), Vec::new());
     for round in 1..=3 {
         let theirs = output(Command::new(&python).args(["benches/simpy/limited.py", requests]))?;
         let theirs: Vec<f64> = theirs.split_whitespace().filter_map(|number| number.parse().ok()).collect();
@@ -60,8 +64,22 @@ pub fn beside_simpy(mut args: Args) -> Result<()> {
             ours.admitted,
             ours.mean
         ));
+        speed_up.push(us / them);
+        speeds.push(us);
     }
-    finish(&text, "simpy", record)
+    finish(&text, "simpy", record)?;
+    let speed = Figure::absolute("speed", "requests/CPU s", speeds.into_iter());
+    let ratio = Figure::ratio("speed by that of SimPy", speed_up.into_iter());
+    Ok([speed, ratio].into_iter().flatten().map(Figure::more_is_better).collect())
+}
+
+/// The speed of each case that the bench printed, one run each.
+fn figures(said: &str) -> Vec<Figure> {
+    let speed = |(_, cells): (&str, Vec<&str>)| {
+        let speed = cells.get(8)?.parse().ok()?;
+        Figure::absolute(*cells.first()?, "million happenings/CPU s", [speed].into_iter()).map(Figure::more_is_better)
+    };
+    rows(said).into_iter().filter_map(speed).collect()
 }
 
 /// A row of the bench's table.
@@ -124,4 +142,18 @@ fn virtual_environment() -> Result<PathBuf> {
         ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "benches/simpy/requirements.txt"];
     output(Command::new(&python).args(install))?;
     Ok(python)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_of_each_case_is_a_figure() {
+        let said = "| case | servers | policy | load | M requests | M happenings | s | CPU s | M/CPU s | bar | admitted |\n\
+            |---|---|---|---|---|---|---|---|---|---|---|\n\
+            | million-1 | 10 | none, jsq | 0.8 x | 1.0 | 3.1 | 0.61 | 0.60 | 5.17 | 2 | 1.0000 | 1.2 | 30 |\n";
+        let found = figures(said);
+        assert_eq!((found.len(), found[0].name.as_str(), found[0].median), (1, "million-1", 5.17));
+    }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use super::figure::{Figure, timed};
 use super::sim::{facts, finish};
 use crate::args::Args;
 use crate::command::{cargo, output};
@@ -10,7 +11,7 @@ use crate::command::{cargo, output};
 ///
 /// # Errors
 /// When the bench fails.
-pub fn run(mut args: Args) -> Result<()> {
+pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let (short, record) = (args.switch("--short"), args.switch("--record"));
     args.finish()?;
     let mut bench = cargo(["bench", "--quiet", "-p", "tidegate-stage", "--bench", "stage", "--locked"]);
@@ -23,6 +24,8 @@ pub fn run(mut args: Args) -> Result<()> {
          Controllers are on.\n\n",
     );
     text.push_str(&facts());
-    text.push_str(&output(&mut bench)?);
-    finish(&text, "stage", record)
+    let said = output(&mut bench)?;
+    text.push_str(&said);
+    finish(&text, "stage", record)?;
+    Ok(timed(&said))
 }

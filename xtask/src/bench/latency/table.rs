@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{DIRECT, Measured, QUANTILES, Round, Row, Saturation, Step};
+use crate::bench::figure::Figure;
 use crate::bench::report::{Section, spread};
 
 const NOT_REACHED: &str = "not reached";
@@ -25,6 +26,22 @@ impl Measured {
             });
         }
         sections
+    }
+
+    /// For each contender its saturation, and for each rate what it adds, and its response times by the origin's own.
+    pub fn figures(&self) -> Vec<Figure> {
+        let mut figures = Vec::new();
+        for (workers, rows) in &self.saturation {
+            for (at, row) in rows.iter().enumerate() {
+                let name = |what: &str| format!("workers {workers}, {}: saturation{what}", row.name);
+                let rate = Figure::absolute(name(""), "responses/s", row.rounds.iter().copied());
+                let by = name(&format!(" by that of {}", rows[0].name));
+                let ratio = Figure::ratio(by, row.ratios(&rows[0])).filter(|_| at > 0);
+                figures.extend([rate, ratio].into_iter().flatten().map(Figure::more_is_better));
+            }
+        }
+        figures.extend(self.steps.iter().flat_map(Step::figures));
+        figures
     }
 
     fn saturation(&self) -> Section {
@@ -86,6 +103,21 @@ impl Step {
             let _ = writeln!(text, " {} |", spread(row.late_us(), 0));
         }
         text
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let Some(direct) = self.rows.iter().find(|row| row.name == DIRECT) else { return Vec::new() };
+        let mut figures = Vec::new();
+        for row in &self.rows {
+            for (at, (quantile, _)) in QUANTILES.iter().enumerate() {
+                let Some(added) = row.added_us(Some(direct), at) else { continue };
+                let name = |what: &str| format!("{:.0} %, {}: {what}{quantile}", self.share * 100.0, row.name);
+                figures.extend(Figure::absolute(name("added "), "us", added.into_iter()));
+                let ratios = row.response_us(at).zip(direct.response_us(at)).map(|(ours, direct)| ours / direct);
+                figures.extend(Figure::ratio(name("by the origin's own, "), ratios));
+            }
+        }
+        figures
     }
 
     fn json(&self) -> Value {
@@ -154,7 +186,11 @@ mod tests {
     fn what_is_added_is_taken_within_a_round_and_left_out_when_the_rate_was_not_reached() {
         let rows =
             vec![row(DIRECT, 100.0, &[50.0, 90.0, 70.0]), row("a", 99.0, &[60.0, 95.0, 100.0]), row("b", 80.0, &[1e6])];
-        let text = Step { share: 0.5, rate: 100.0, rows }.text();
+        let step = Step { share: 0.5, rate: 100.0, rows };
+        let names: Vec<_> = step.figures().into_iter().map(|figure| figure.name).collect();
+        assert_eq!(names[..2], ["50 %, a: added p50", "50 %, a: by the origin's own, p50"].map(str::to_owned));
+        assert_eq!(names.len(), 2 * QUANTILES.len(), "{names:?}");
+        let text = step.text();
         assert!(text.contains("### 50 %: 100 requests/s"), "{text}");
         assert!(
             text.contains("| direct | 100 (100–100) | 70 (50–90) |") && text.contains("| - | - | - | - |"),
