@@ -56,6 +56,15 @@ impl Args {
         parsed.map(Some).map_err(|_| anyhow!("{name}: cannot read `{value}`"))
     }
 
+    /// Takes the option `name` and its values, between commas, if given.
+    ///
+    /// # Errors
+    /// When they are missing.
+    pub fn list(&mut self, name: &str) -> Result<Option<Vec<String>>> {
+        let list: Option<String> = self.option(name)?;
+        Ok(list.map(|list| list.split(',').map(str::to_owned).collect()))
+    }
+
     /// Ends the taking.
     ///
     /// # Errors
@@ -65,6 +74,15 @@ impl Args {
             None => Ok(()),
             Some(word) => bail!("unknown argument `{word}`; see `cargo xtask --help`"),
         }
+    }
+}
+
+/// # Errors
+/// When one of the names that were asked for is not known.
+pub fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {
+    match asked.unwrap_or_default().iter().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => bail!("there is no {kind} `{name}`; there are: {}", known.join(", ")),
+        None => Ok(()),
     }
 }
 
@@ -86,6 +104,17 @@ mod tests {
         assert_eq!(args.option::<u32>("--rounds").unwrap(), Some(3));
         assert_eq!(args.option::<u32>("--other").unwrap(), None);
         args.finish().unwrap();
+    }
+
+    #[test]
+    fn names_in_a_list_are_known() {
+        let asked = |line: &str| {
+            let only = args(line).list("--only").unwrap();
+            all_known("fish", only.as_deref(), &["cod", "eel"]).map_err(|error| error.to_string())
+        };
+        assert_eq!((asked(""), asked("--only eel,cod")), (Ok(()), Ok(())));
+        assert_eq!(asked("--only cod,ell"), Err("there is no fish `ell`; there are: cod, eel".to_owned()));
+        assert!(args("--only").list("--only").is_err());
     }
 
     #[test]

@@ -15,10 +15,10 @@ use serde_json::json;
 
 use super::contender::CONTENDERS;
 use super::figure::Figure;
-use super::proxy::{all_known, facts};
+use super::proxy::facts;
 use super::report::{Report, Section};
 use super::{BENCHES, Bench, record_folder};
-use crate::args::Args;
+use crate::args::{Args, all_known};
 use crate::command::root;
 use judge::Last;
 
@@ -40,8 +40,7 @@ struct Part {
 /// When one of them failed, after all have run; or the last report is not one.
 pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     let short = args.switch("--short");
-    let only: Option<Vec<String>> =
-        args.option::<String>("--only")?.map(|list| list.split(',').map(str::to_owned).collect());
+    let only = args.list("--only")?;
     let against = args.option::<PathBuf>("--against")?;
     let folder = record_folder(&mut args)?;
     args.finish()?;

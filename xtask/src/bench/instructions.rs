@@ -25,7 +25,7 @@ use super::figure::Figure;
 use super::load::Shape;
 use super::proxy::LOAD_CORE;
 use super::stop::Scratch;
-use crate::args::Args;
+use crate::args::{Args, all_known};
 use crate::command::{Profile, find_program, root};
 use baseline::{Baseline, Built, FILE, Finding};
 use models::Model;
@@ -128,15 +128,10 @@ struct Options {
 impl Options {
     fn take(mut args: Args) -> Result<Self> {
         let record = args.switch("--record");
-        let only = args.option::<String>("--only")?;
+        let only = args.list("--only")?;
         args.finish()?;
-        let only: Option<Vec<_>> = only.map(|list| list.split(',').map(str::to_owned).collect());
-        for name in only.iter().flatten() {
-            if !ROWS.iter().any(|row| row.name == name) {
-                let names: Vec<_> = ROWS.iter().map(|row| row.name).collect();
-                bail!("there is no row `{name}`; there are: {}", names.join(", "));
-            }
-        }
+        let known: Vec<_> = ROWS.iter().map(|row| row.name).collect();
+        all_known("row", only.as_deref(), &known)?;
         ensure!(!(record && only.is_some()), "a baseline is of all rows: leave out --only or --record");
         Ok(Self { record, only })
     }

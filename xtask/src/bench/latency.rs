@@ -118,7 +118,7 @@ impl Options {
             short,
             rounds: args.option("--rounds")?.unwrap_or(rounds),
             seconds: args.option("--seconds")?.unwrap_or(seconds),
-            only: args.option::<String>("--only")?.map(|list| list.split(',').map(str::to_owned).collect()),
+            only: args.list("--only")?,
             workers: args.option("--workers")?,
             record: record_folder(&mut args)?,
         };

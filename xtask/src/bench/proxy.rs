@@ -22,7 +22,7 @@ use super::report::{CaseReport, Report, Row, Sample};
 use super::service::Service;
 use super::stop::Scratch;
 use super::{machine, proc_fs};
-use crate::args::Args;
+use crate::args::{Args, all_known};
 use crate::command::Profile;
 
 /// Where the proxies run.
@@ -149,13 +149,12 @@ impl Options {
     fn take(mut args: Args) -> Result<Self> {
         let short = args.switch("--short");
         let (rounds, seconds) = if short { (2, 2.0) } else { (5, 5.0) };
-        let list = |text: String| text.split(',').map(str::to_owned).collect::<Vec<_>>();
         let options = Self {
             short,
             rounds: args.option("--rounds")?.unwrap_or(rounds),
             seconds: args.option("--seconds")?.unwrap_or(seconds),
-            only: args.option::<String>("--only")?.map(list),
-            cases: args.option::<String>("--cases")?.map(list),
+            only: args.list("--only")?,
+            cases: args.list("--cases")?,
             record: super::record_folder(&mut args)?,
         };
         args.finish()?;
@@ -206,15 +205,6 @@ pub fn ensure_two_cores() -> Result<()> {
         bail!("the comparison needs two cores: one for the proxy, one for the load");
     }
     Ok(())
-}
-
-/// # Errors
-/// When one of the names that were asked for is not known.
-pub fn all_known(kind: &str, asked: Option<&[String]>, known: &[&str]) -> Result<()> {
-    match asked.unwrap_or_default().iter().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => bail!("there is no {kind} `{name}`; there are: {}", known.join(", ")),
-        None => Ok(()),
-    }
 }
 
 fn measure(options: &Options, contenders: &[Contender], dir: &Path) -> Result<Report> {
