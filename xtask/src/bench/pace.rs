@@ -4,12 +4,11 @@
 //! waits, and its waiting counts: nothing is left out because an answer before it was late (what is known as
 //! coordinated omission). The instants are those of independent users (Poisson), the same for everyone who is asked.
 //!
-//! It shares its core with the origin, so that it must take little itself. What is there already was measured on the
-//! same core, beside an origin that takes 19 us for a request together with wrk: `tidegate load`, which keeps count of
-//! much more, takes 30 to 40 us. At 25,000 requests a second to the origin alone, where this answers in 0.2 ms at the
-//! median, it said 565 ms, of which it was itself late by 58 ms (p99). `h2load --rps` sends what is due in bursts,
-//! about 10 ms apart by its log, one request behind the other on each connection; and the log has the instants of
-//! sending, from which those at which requests were due cannot be had.
+//! It shares its core with the origin, so that it must take little itself. `tidegate load`, which keeps count of much
+//! more, takes so much of that core that at 25,000 requests a second to the origin alone its own lateness was most of
+//! what it found (tried by hand on 2026-11-29, two cores). `h2load --rps` sends what is due in bursts, one request
+//! behind the other on each connection; and its log has the instants of sending, from which those at which requests
+//! were due cannot be had.
 //!
 //! It takes that little because the answer is known: a body of [`BODY`] bytes `x`, so that one look at the right place
 //! finds its end.

@@ -1,9 +1,10 @@
 //! What got worse and what got better since the last report.
 //!
-//! Absolute times differ by a factor of 2.5 between machines of the same name, so that they are judged only between
-//! runs on the same processor and kernel. Ratios to something in the same run are judged always, and counts of
-//! instructions between runs of the same compiler. What is judged must have left the other run's range by
-//! [`BOUND`], with its own range as a whole; what was measured once has no range, and is only shown.
+//! Ratios to something in the same run are judged always, counts of instructions between runs of the same compiler, and
+//! absolute times between runs on the same processor and kernel, by their names: such machines may still differ by a
+//! factor of 2.5, so where times alone got worse, look at the ratios beside them. What is judged must have left the
+//! other run's range by [`BOUND`], with its own range as a whole; what was measured once has no range, and is only
+//! shown.
 
 use std::fmt::Write as _;
 use std::fs;
