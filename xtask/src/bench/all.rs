@@ -54,8 +54,10 @@ pub fn run(mut args: Args) -> Result<Vec<Figure>> {
     };
     let wanted =
         |bench: &&Bench| bench.name != NAME && only.as_ref().is_none_or(|only| only.iter().any(|it| it == bench.name));
+    // Also before: which commit it is, and how busy the machine was.
+    let facts = facts_of(form);
     let parts: Vec<Part> = BENCHES.iter().filter(wanted).map(|bench| part(bench, short)).collect();
-    let report = report(&parts, form, last.as_ref());
+    let report = report(&parts, form, facts, last.as_ref());
     let figures = report.publish(folder.as_deref())?;
     let failed: Vec<_> = parts.iter().filter(|part| part.figures.is_err()).map(|part| part.name).collect();
     if !failed.is_empty() {
@@ -65,7 +67,7 @@ pub fn run(mut args: Args) -> Result<Vec<Figure>> {
 }
 
 fn part(bench: &Bench, short: bool) -> Part {
-    println!("════ {}: {}", bench.name, bench.what);
+    println!("\n════ {}: {}", bench.name, bench.what);
     let words = if short && bench.has_short { vec!["--short".to_owned()] } else { Vec::new() };
     let begun = Instant::now();
     let found = (bench.run)(Args::new(words));
@@ -79,12 +81,16 @@ fn part(bench: &Bench, short: bool) -> Part {
     Part { name: bench.name, seconds: begun.elapsed().as_secs_f64(), figures: found.map(name_all) }
 }
 
-fn report(parts: &[Part], form: &str, last: Option<&Last>) -> Report {
-    let figures: Vec<Figure> = parts.iter().filter_map(|part| part.figures.as_ref().ok()).flatten().cloned().collect();
+fn facts_of(form: &str) -> Vec<(String, String)> {
     // Ours is told by the commit.
     let others: Vec<_> = CONTENDERS.iter().filter(|it| !it.name.starts_with("tidegate")).copied().collect();
     let mut facts = facts(&others);
     facts.push((FORM.to_owned(), form.to_owned()));
+    facts
+}
+
+fn report(parts: &[Part], form: &str, facts: Vec<(String, String)>, last: Option<&Last>) -> Report {
+    let figures: Vec<Figure> = parts.iter().filter_map(|part| part.figures.as_ref().ok()).flatten().cloned().collect();
     let mut sections = vec![benchmarks(parts), judge::section(&figures, &facts, last)];
     sections.push(shown(&figures));
     Report { name: NAME, title: "Every benchmark", method: method(form), facts, sections, figures, ..Report::default() }
@@ -159,7 +165,7 @@ mod tests {
             Part { name: "engine", seconds: 3.0, figures: Ok(vec![figure]) },
             Part { name: "proxy", seconds: 1.0, figures: Err(anyhow!("no\nnginx | here")) },
         ];
-        let report = report(&parts, "short", None);
+        let report = report(&parts, "short", facts_of("short"), None);
         let text = report.markdown();
         assert!(text.contains("| engine | 3 | 1 | done |"), "{text}");
         assert!(text.contains("| proxy | 1 | 0 | failed: no nginx / here |"), "{text}");
