@@ -2,6 +2,7 @@
 
 mod allocation;
 mod beside;
+mod closed;
 mod conformance;
 mod counting;
 mod crowd;

@@ -178,6 +178,11 @@ impl Dues {
         kind
     }
 
+    /// The same of one that costs so many times the mean: what moves the costs of all moves none of them.
+    pub(in crate::admission) fn offer_relative(&mut self, now: Timestamp, class: ClassId, cost: f64) -> usize {
+        self.offer(now, class, cost * self.mean)
+    }
+
     /// What a request of a kind costs, seconds.
     pub(in crate::admission) fn cost(&self, class: ClassId, kind: usize) -> f64 {
         let cost = self.classes.get(class.index()).map_or(bucket_middle(kind), |class| class.kinds.cost(kind));

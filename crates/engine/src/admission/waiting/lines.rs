@@ -130,11 +130,12 @@ impl Lines {
         if self.order == Order::Fifo { 1 } else { BUCKETS }
     }
 
-    /// A request of this relative cost arrives.
+    /// A request of this relative cost arrives. Its line is by that alone: by seconds, one that costs as much as all
+    /// others would stand behind these as soon as its server is a little slower than it was at the last look.
     pub(super) fn arrive(&mut self, cx: &Context<'_>, arrival: &Arrival, cost: f64, is_above: bool) -> Place {
         self.mean.update(cost, 1.0, MEAN_MEMORY);
         let line = match (self.order, self.mean.get().filter(|mean| *mean > 0.0)) {
-            (Order::Fair, _) => self.dues.offer(cx.now, arrival.request.class, arrival.cost),
+            (Order::Fair, _) => self.dues.offer_relative(cx.now, arrival.request.class, cost),
             (Order::SmallestFirst, Some(mean)) => bucket_of(cost / mean * MEAN),
             _ => 0,
         };
