@@ -14,8 +14,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::drawn::lesser_of_two;
+use super::drawn::Candidates;
 use super::{DispatchPolicy, View};
+use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
 use crate::setup::Setup;
 
@@ -26,16 +27,22 @@ pub struct Config {}
 
 impl Config {
     pub(super) fn build(&self, _setup: &Setup) -> P2c {
-        P2c
+        P2c::default()
     }
 }
 
-/// The policy `p2c`, which remembers nothing.
-#[derive(Debug)]
-pub struct P2c;
+/// The policy `p2c`, which remembers nothing of requests.
+#[derive(Debug, Default)]
+pub struct P2c {
+    candidates: Candidates,
+}
 
 impl DispatchPolicy for P2c {
     fn choose(&mut self, view: &mut View<'_>, _request: &Request) -> Option<ServerId> {
-        lesser_of_two(view, |view, id| f64::from(view.servers[id.index()].in_flight))
+        self.candidates.lesser_of_two(view, |view, id| f64::from(view.servers[id.index()].in_flight))
+    }
+
+    fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
+        self.candidates = Candidates::new(servers, taking);
     }
 }

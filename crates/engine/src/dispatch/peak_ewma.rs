@@ -18,7 +18,7 @@
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::drawn::lesser_of_two;
+use super::drawn::Candidates;
 use super::{DispatchPolicy, View, require};
 use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
@@ -46,7 +46,8 @@ impl Config {
     }
 
     pub(super) fn build(&self, setup: &Setup) -> PeakEwma {
-        PeakEwma { decay: self.decay.0, times: alloc::vec![Time::default(); setup.servers.len()] }
+        let times = alloc::vec![Time::default(); setup.servers.len()];
+        PeakEwma { decay: self.decay.0, candidates: Candidates::default(), times }
     }
 }
 
@@ -54,6 +55,7 @@ impl Config {
 #[derive(Debug)]
 pub struct PeakEwma {
     decay: f64,
+    candidates: Candidates,
     times: Vec<Time>,
 }
 
@@ -86,14 +88,15 @@ impl Time {
 impl DispatchPolicy for PeakEwma {
     fn choose(&mut self, view: &mut View<'_>, _request: &Request) -> Option<ServerId> {
         let (times, decay) = (&mut self.times, self.decay);
-        lesser_of_two(view, |view, id| {
+        self.candidates.lesser_of_two(view, |view, id| {
             let time = &mut times[id.index()];
             time.observe(view.now, decay, 0.0);
             time.load(view.servers[id.index()].in_flight)
         })
     }
 
-    fn on_servers_changed(&mut self, servers: &[ServerState], _taking: Status) {
+    fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
+        self.candidates = Candidates::new(servers, taking);
         self.times.resize(servers.len(), Time::default());
         for server in servers.iter().filter(|server| server.status == Status::Removed) {
             self.times[server.id.index()] = Time::default();

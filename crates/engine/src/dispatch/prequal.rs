@@ -28,7 +28,7 @@ mod times;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::drawn::draw;
+use super::drawn::Candidates;
 use super::{DispatchPolicy, View, require};
 use crate::fleet::{ServerState, Status};
 use crate::request::{Request, ServerId};
@@ -64,7 +64,8 @@ impl Config {
     }
 
     pub(super) fn build(&self, setup: &Setup) -> Prequal {
-        let mut policy = Prequal { config: self.clone(), pool: Pool::default(), times: Vec::new() };
+        let (pool, candidates, times) = (Pool::default(), Candidates::default(), Vec::new());
+        let mut policy = Prequal { config: self.clone(), candidates, pool, times };
         policy.resize(setup.servers.len());
         policy
     }
@@ -74,6 +75,7 @@ impl Config {
 #[derive(Debug)]
 pub struct Prequal {
     config: Config,
+    candidates: Candidates,
     pool: Pool,
     /// By server.
     times: Vec<Times>,
@@ -82,12 +84,12 @@ pub struct Prequal {
 impl DispatchPolicy for Prequal {
     fn choose(&mut self, view: &mut View<'_>, _request: &Request) -> Option<ServerId> {
         self.pool.drop_stale(view.now, |id| view.servers.get(id.index()).is_some_and(|server| view.takes(server)));
-        let chosen = self.pool.take(self.config.hot).or_else(|| draw(view, None))?;
+        let chosen = self.pool.take(self.config.hot).or_else(|| self.candidates.draw(view, None))?;
         self.pool.drop_one();
         let mut last = None;
         for _ in 0..self.config.probes {
             // Two of a request's probes may meet at one server when there are few.
-            let Some(id) = draw(view, last) else { break };
+            let Some(id) = self.candidates.draw(view, last) else { break };
             last = Some(id);
             let in_flight = view.servers[id.index()].in_flight;
             let seconds = self.times[id.index()].with(in_flight, view.now);
@@ -96,7 +98,8 @@ impl DispatchPolicy for Prequal {
         Some(chosen)
     }
 
-    fn on_servers_changed(&mut self, servers: &[ServerState], _taking: Status) {
+    fn on_servers_changed(&mut self, servers: &[ServerState], taking: Status) {
+        self.candidates = Candidates::new(servers, taking);
         self.resize(servers.len());
         for server in servers.iter().filter(|server| server.status == Status::Removed) {
             self.times[server.id.index()] = Times::default();
