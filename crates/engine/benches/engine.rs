@@ -17,6 +17,9 @@ use tidegate_engine::{
 mod rows;
 use rows::{HEAD, Scale, print_row, row};
 
+#[path = "contention/mod.rs"]
+mod contention;
+
 fn main() {
     let scale = Scale::asked_for();
     println!("{HEAD}");
@@ -25,6 +28,7 @@ fn main() {
     dispatching(scale);
     batches(scale);
     rounds_by_waiting(scale);
+    contention::contended(scale);
 }
 
 fn policing(scale: Scale) {
