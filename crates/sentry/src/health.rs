@@ -4,7 +4,9 @@ pub(crate) mod grpc;
 mod probe;
 pub(crate) mod record;
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +31,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Checks an application's servers, forever.
 pub(crate) async fn run(app: Arc<App>) {
     let mut patients = HashMap::new();
+    let mut queue = BinaryHeap::new();
     let mut checks = JoinSet::new();
     let mut admitted = None;
     loop {
         let (live, now) = (app.live(), Instant::now());
         if admitted.is_none_or(|(generation, at)| generation != live.generation || now >= at + LOOK) {
             admit(&mut patients, &live);
+            queue = patients.values().filter_map(|patient| patient.appointment(&live, now)).map(Reverse).collect();
             admitted = Some((live.generation, now));
         }
-        for patient in patients.values_mut().filter(|patient| patient.is_due(&live, now)) {
+        while let Some(patient) = next_due(&mut queue, &mut patients, now) {
             patient.turn = Turn::UnderWay;
             let (server, probe) = (patient.server.clone(), patient.probe.clone());
             let timeout = live.config.health.timeout;
@@ -46,11 +50,12 @@ pub(crate) async fn run(app: Arc<App>) {
                 (server, verdict.unwrap_or(Verdict::Timeout))
             });
         }
-        let next = patients.values().filter_map(|patient| patient.due(&live, now)).min();
-        let wake = next.map_or(now + LOOK, |next| next.min(now + LOOK));
+        let wake = queue.peek().map_or(now + LOOK, |Reverse(next)| next.at.min(now + LOOK));
         tokio::select! {
             Some(ended) = checks.join_next() => match ended {
-                Ok((server, verdict)) => note(&app, &mut patients, &server, verdict),
+                Ok((server, verdict)) => if let Some(patient) = note(&app, &mut patients, &server, verdict) {
+                    queue.extend(patient.appointment(&app.live(), now).map(Reverse));
+                },
                 // The supervisor of this task counts it, and begins anew.
                 Err(error) => if let Ok(panic) = error.try_into_panic() {
                     std::panic::resume_unwind(panic);
@@ -59,6 +64,24 @@ pub(crate) async fn run(app: Arc<App>) {
             () = tokio::time::sleep_until(wake) => {}
         }
     }
+}
+
+/// When a server is asked next: the earliest first.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Appointment {
+    at: Instant,
+    server: String,
+}
+
+/// Whose turn it is.
+fn next_due<'a>(
+    queue: &mut BinaryHeap<Reverse<Appointment>>,
+    patients: &'a mut HashMap<String, Patient>,
+    now: Instant,
+) -> Option<&'a mut Patient> {
+    let first = queue.peek_mut().filter(|first| first.0.at <= now)?;
+    let Reverse(first) = PeekMut::pop(first);
+    patients.get_mut(&first.server)
 }
 
 /// A server that is checked.
@@ -97,8 +120,8 @@ impl Patient {
         }
     }
 
-    fn is_due(&self, live: &InForce, now: Instant) -> bool {
-        self.due(live, now).is_some_and(|due| due <= now)
+    fn appointment(&self, live: &InForce, now: Instant) -> Option<Appointment> {
+        Some(Appointment { at: self.due(live, now)?, server: self.server.name.clone() })
     }
 }
 
@@ -119,20 +142,24 @@ fn admit(patients: &mut HashMap<String, Patient>, live: &InForce) {
     }
 }
 
-/// What a check said.
-fn note(app: &App, patients: &mut HashMap<String, Patient>, server: &Arc<Server>, verdict: Verdict) {
-    let Some(patient) = patients.get_mut(&server.name).filter(|patient| Arc::ptr_eq(&patient.server, server)) else {
-        return;
-    };
+/// What a check said; of whom, if that is still checked.
+fn note<'a>(
+    app: &App,
+    patients: &'a mut HashMap<String, Patient>,
+    server: &Arc<Server>,
+    verdict: Verdict,
+) -> Option<&'a Patient> {
+    let patient = patients.get_mut(&server.name).filter(|patient| Arc::ptr_eq(&patient.server, server))?;
     patient.turn = Turn::After(Instant::now(), draw());
     let (good, why) = (verdict.is_good(), verdict.to_string());
     server.checks.note(&patient.probe, verdict, app.now());
-    let Some(good) = good else { return };
+    let Some(good) = good else { return Some(patient) };
     let streak = server.checks.streak();
     if !good && streak.failed == 1 && server.health() == Status::Up {
         info!(application = app.name(), server = server.name, check = %patient.probe, why, "a check of a server failed");
     }
     judge(app, patient, streak, &why);
+    Some(patient)
 }
 
 fn judge(app: &App, patient: &Patient, streak: record::Streak, why: &str) {
