@@ -179,8 +179,7 @@ pub(crate) fn welcome(worker: &Rc<Door>, mut socket: TcpStream, peer: SocketAddr
         return reset(socket);
     }
     let limit = worker.local().live.config.limits.connections;
-    let are_many = worker.app.counters.connections_open() >= worker.app.may_have(limit);
-    if (are_many || worker.is_full()) && !shed::make_room(worker) {
+    if (!worker.app.has_place(limit) || worker.is_full()) && !shed::make_room(worker) {
         lane.bump(Counter::ConnectionsRefused);
         return;
     }

@@ -31,6 +31,7 @@ use laid::Overlay;
 use crate::cancels::Cancels;
 use crate::config;
 use crate::counters::Counters;
+use crate::descriptors::Places;
 use crate::ends::Desk;
 use crate::event_ring::EventRing;
 use crate::in_force::InForce;
@@ -54,7 +55,7 @@ pub struct App {
     generation: AtomicU64,
     drain: OnceLock<Drain>,
     /// Connections of clients that there are descriptors for.
-    most_connections: u64,
+    places: Arc<Places>,
     most_held: u64,
     /// What lies over what the file says. Taken before the controller's lock.
     overlay: Mutex<Overlay>,
@@ -193,7 +194,7 @@ impl App {
             live: ArcSwap::from_pointee(live),
             generation: AtomicU64::new(0),
             drain: OnceLock::new(),
-            most_connections: u64::MAX,
+            places: Arc::new(Places::any()),
             most_held: u64::MAX,
             overlay: Mutex::default(),
             looks: Arc::default(),
@@ -236,15 +237,16 @@ impl App {
         App { looks, ..self }
     }
 
-    /// The same with so many connections of clients at most, whatever its configuration says, and so many bytes held
+    /// The same with these places for connections of clients, whatever its configuration says, and so many bytes held
     /// for them unless it says how many.
-    pub(crate) fn with_most(self, connections: u64, held: u64) -> Self {
-        App { most_connections: connections, most_held: held, ..self }
+    pub(crate) fn with_most(self, places: Arc<Places>, held: u64) -> Self {
+        App { places, most_held: held, ..self }
     }
 
-    /// How many connections clients may have now.
-    pub(crate) fn may_have(&self, limit: usize) -> u64 {
-        self.most_connections.min(limit as u64)
+    /// Whether one more connection of a client may be, where its configuration says how many.
+    pub(crate) fn has_place(&self, limit: usize) -> bool {
+        let open = self.counters.connections_open();
+        open < limit as u64 && self.places.has_one(open, self.now())
     }
 
     /// How many bytes may be held for clients by this configuration.

@@ -12,8 +12,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::app::{App, AppError};
 use crate::config::{self, Config};
+use crate::descriptors::{self, Places};
 use crate::ends::{Desk, Ends};
 use crate::in_force::InForce;
+use crate::memory;
 use crate::monitor::Monitor;
 use crate::names::{self, Names};
 use crate::peers::{self, Peers};
@@ -26,7 +28,6 @@ use crate::syn_policing::Helper;
 use crate::timer::CpuMeter;
 use crate::watchdog::{Threads, Watchdog};
 use crate::worker::{Crew, Left};
-use crate::{descriptors, memory};
 pub use refusal::{ReloadError, StartError};
 
 /// Starts sentries.
@@ -94,20 +95,21 @@ impl Sentry {
         // Each may be replaced once, on the average.
         let room = 2 * workers;
         let spans = Spans::start(config.traces.as_ref()).map_err(StartError::Traces)?;
-        let most_connections = descriptors::connections_each(config.applications.len());
         let most_held = memory::held_each(config.applications.len());
         let (looks, desk) = (Arc::new(Notify::new()), Arc::new(Desk::default()));
         let mut plan = plan(&config.applications, config.sentry.drain, &Plan::default())?;
+        let places = Arc::new(Places::raised(config.applications.len(), plan.fronts.len() * workers));
         let mut apps = Vec::new();
         // One clock for all: connections may be one application's and their requests another's.
         let origin = Instant::now();
         for (number, application) in config.applications.into_iter().enumerate() {
             let seed = seed(number as u64);
             let app = App::new(application, room, seed, records.clone())?;
-            let app = app.with_spans(spans.clone()).with_most(most_connections, most_held);
+            let app = app.with_spans(spans.clone()).with_most(places.clone(), most_held);
             let app = app.with_looks(looks.clone()).with_origin(origin).with_ends(desk.clone());
             apps.push(Arc::new(app));
         }
+        places.belong_to(&apps);
         let harbour = Arc::new(Harbour::default());
         if let Err(Taken { app, address, source }) = harbour.open(&mut plan, workers, given) {
             return Err(StartError::Listen { app: apps[app].name().to_owned(), address, source });
@@ -156,9 +158,7 @@ impl Sentry {
         };
         handle.begin(room).map_err(StartError::Thread)?;
         // Only now: who waits for the log must not keep clients waiting.
-        for app in &handle.apps {
-            descriptors::say(app, handle.apps.len(), most_connections);
-        }
+        descriptors::say(&handle.apps, &places);
         Ok(handle)
     }
 }
