@@ -14,10 +14,12 @@ mod latency;
 pub mod load;
 pub mod machine;
 mod memory;
+pub mod origin;
 mod pace;
 pub mod proc_fs;
 mod proxy;
 pub mod report;
+mod scale;
 pub mod service;
 mod sim;
 mod stage;
@@ -51,6 +53,7 @@ const BENCHES: &[Bench] = &[
     bench("stage", stage::run, "an event through a stage beside a bare channel; the tower layer"),
     bench("proxy", proxy::run, "CPU per request beside nginx, haproxy and Envoy"),
     bench("latency", latency::run, "added latency at given rates beside nginx, haproxy and Envoy"),
+    bench("scale", scale::run, "CPU per request with many rules, servers, applications, connections and reloads"),
     Bench {
         has_short: false,
         ..bench("instructions", instructions::run, "instructions for a request and a decision, held against a baseline")

@@ -91,7 +91,8 @@ fn facts_of(form: &str) -> Vec<(String, String)> {
 
 fn report(parts: &[Part], form: &str, facts: Vec<(String, String)>, last: Option<&Last>) -> Report {
     let figures: Vec<Figure> = parts.iter().filter_map(|part| part.figures.as_ref().ok()).flatten().cloned().collect();
-    let mut sections = vec![benchmarks(parts), judge::section(&figures, &facts, last)];
+    let ran: Vec<_> = parts.iter().map(|part| part.name).collect();
+    let mut sections = vec![benchmarks(parts), judge::section(&figures, &ran, &facts, last)];
     sections.push(shown(&figures));
     Report { name: NAME, title: "Every benchmark", method: method(form), facts, sections, figures, ..Report::default() }
 }

@@ -224,27 +224,8 @@ pub fn make_certificate(dir: &Path) -> Result<()> {
     Ok(fs::write(dir.join("both.pem"), both)?)
 }
 
-/// Starts the origin: an nginx with a file of 1 kB and one of 64 kB, on one core. Gives also where it speaks HTTP/2.
-///
-/// # Errors
-/// When nginx is missing or does not start.
-pub fn start_origin(core: usize, dir: &Path) -> Result<(Service, SocketAddr)> {
-    let program = find_program("nginx").context("the origin is nginx (Debian package nginx); install it")?;
-    let (files, listen, http2) = (dir.join("files"), free_address()?, free_address()?);
-    fs::create_dir_all(&files)?;
-    fs::write(files.join("1k"), vec![b'x'; 1024])?;
-    fs::write(files.join("64k"), vec![b'x'; 65536])?;
-    let mut http = String::new();
-    let _ = writeln!(http, "sendfile on; tcp_nopush on; open_file_cache max=16;");
-    let _ = writeln!(http, "server {{ listen {listen}; listen {http2} http2; root {}; }}", files.display());
-    let file = dir.join("origin.conf");
-    fs::write(&file, nginx_frame("origin", 1, &http))?;
-    let mut command = Command::new(program);
-    command.args(nginx_arguments(&file, 1)).current_dir(dir);
-    Ok((Service::start("origin", command, core, listen, dir)?, http2))
-}
-
-fn nginx_arguments(file: &Path, _workers: usize) -> Vec<String> {
+/// Its errors go to its log, everything else into the folder.
+pub fn nginx_arguments(file: &Path, _workers: usize) -> Vec<String> {
     let dir = file.parent().unwrap_or(file).display().to_string();
     vec!["-e".into(), "stderr".into(), "-p".into(), dir, "-c".into(), file.display().to_string()]
 }
@@ -282,7 +263,8 @@ fn nginx(place: &Place) -> String {
     nginx_frame("nginx", place.workers, &http)
 }
 
-fn nginx_frame(name: &str, workers: usize, http: &str) -> String {
+/// The configuration around what it listens to.
+pub fn nginx_frame(name: &str, workers: usize, http: &str) -> String {
     let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary: String = temporary.iter().map(|kind| format!("{kind}_temp_path {name}-{kind};\n")).collect();

@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::contender::start_origin;
 use super::figure::Figure;
 use super::machine;
+use super::origin::start_origin;
 use super::proc_fs;
 use super::proxy::{LOAD_CORE, PROXY_CORE};
 use super::record_folder;

@@ -20,9 +20,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::contender::start_origin;
 use super::figure::Figure;
 use super::load::Shape;
+use super::origin::start_origin;
 use super::proxy::LOAD_CORE;
 use super::stop::Scratch;
 use crate::args::{Args, all_known};

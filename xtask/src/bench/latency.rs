@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::contender::{Contender, Duty, start_origin};
+use super::contender::{Contender, Duty};
 use super::figure::Figure;
 use super::load::{self, CONNECTIONS, Load, Shape};
+use super::origin::start_origin;
 use super::pace::{self, Pace, Paced};
 use super::proxy::{LOAD_CORE, PROXY_CORE, contenders, ensure_two_cores, facts};
 use super::record_folder;

@@ -14,10 +14,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-use super::contender::{BEFORE, CONTENDERS, Contender, Duty, make_certificate, start_origin};
+use super::contender::{BEFORE, CONTENDERS, Contender, Duty, make_certificate};
 use super::figure::Figure;
 use super::load::{self, CONNECTIONS, Counted, Load, PIPELINE, Shape};
 use super::memory::{self, MEMORY_CASES};
+use super::origin::start_origin;
 use super::report::{CaseReport, Report, Row, Sample};
 use super::service::Service;
 use super::stop::Scratch;

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::bench::contender::start_origin;
 use crate::bench::load::{Load, Shape, put};
+use crate::bench::origin::start_origin;
 use crate::bench::proc_fs::cpu_micros;
 
 use super::proxy::{Decides, Proxy};

@@ -1,10 +1,9 @@
 //! What got worse and what got better since the last report.
 //!
-//! Ratios to something in the same run are judged always, counts of instructions between runs of the same compiler, and
-//! absolute times between runs on the same processor and kernel, by their names: such machines may still differ by a
-//! factor of 2.5, so where times alone got worse, look at the ratios beside them. What is judged must have left the
-//! other run's range by [`BOUND`], with its own range as a whole; what was measured once has no range, and is only
-//! shown.
+//! Ratios to something in the same run are judged always, and counts of instructions between runs of the same compiler.
+//! Times, rates and sizes are not, even on a processor and a kernel of the same names: the same code was up to twice as
+//! fast half an hour later. Those that left their range are listed on their own. What is judged must have left the other
+//! run's range by [`BOUND`], with its own range as a whole; what was measured once has no range.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -34,6 +33,8 @@ pub struct Last {
 enum Verdict {
     Worse,
     Better,
+    /// A time, a rate or a size got worse or better, which alone says nothing.
+    Moved,
     Same,
     /// It may not be compared.
     Shown,
@@ -43,8 +44,9 @@ enum Verdict {
 pub fn rule() -> String {
     format!(
         "Worse or better is what left the range of the last report by more than {:.0} %, with its whole range. Judged \
-         are ratios to something in the same run; counts of instructions when the compiler is the same; times, rates \
-         and sizes when processor and kernel are; a figure of one round is not.",
+         are ratios to something in the same run, and counts of instructions when the compiler is the same. Times, \
+         rates and sizes differ between runs of the same code, too: when processor and kernel are the same, those that \
+         left their range are listed apart. A figure of one round is not judged.",
         BOUND * 100.0
     )
 }
@@ -95,8 +97,8 @@ fn age(name: &str) -> Option<(String, u32)> {
     Some((day.to_owned(), number))
 }
 
-/// Judges what both have.
-pub fn section(figures: &[Figure], facts: &[(String, String)], last: Option<&Last>) -> Section {
+/// Judges what both have, of `benchmarks`, which ran now.
+pub fn section(figures: &[Figure], benchmarks: &[&str], facts: &[(String, String)], last: Option<&Last>) -> Section {
     let title = "What got worse, what got better";
     let Some(last) = last else {
         let text = "There is no such report to compare with.".to_owned();
@@ -111,21 +113,23 @@ pub fn section(figures: &[Figure], facts: &[(String, String)], last: Option<&Las
         .collect();
     let count = |wanted| both.iter().filter(|(.., verdict)| *verdict == wanted).count();
     let (worse, better, same) = (count(Verdict::Worse), count(Verdict::Better), count(Verdict::Same));
+    let moved = count(Verdict::Moved);
+    let was_asked = |name: &str| name.split_once(':').is_some_and(|(of, _)| benchmarks.contains(&of));
     let gone = last.figures.iter().filter(|before| figures.iter().all(|now| now.name != before.name));
-    let gone: Vec<_> = gone.map(|before| before.name.as_str()).collect();
+    let gone: Vec<_> = gone.map(|before| before.name.as_str()).filter(|name| was_asked(name)).collect();
     let mut text = format!(
-        "Compared with `{}`: {worse} worse, {better} better, {same} neither; {} may not be compared, {} are new, {} are \
-         no longer there.\n",
+        "Compared with `{}`: {worse} worse, {better} better, {same} neither; {moved} times, rates and sizes left their \
+         range; {} figures may not be compared, {} are new, {} are no longer there.\n",
         last.file,
         count(Verdict::Shown),
         figures.len() - both.len(),
         gone.len()
     );
-    if worse + better > 0 {
+    if worse + better + moved > 0 {
         text.push_str("\n| figure | unit | before (range) | now (range) | now by before | verdict |\n");
         text.push_str("|---|---|---|---|---|---|\n");
     }
-    for (wanted, word) in [(Verdict::Worse, "worse"), (Verdict::Better, "better")] {
+    for (wanted, word) in [(Verdict::Worse, "worse"), (Verdict::Better, "better"), (Verdict::Moved, "moved")] {
         for (before, now, _) in both.iter().filter(|(.., verdict)| *verdict == wanted) {
             let ratio = now.median / before.median;
             let (name, unit) = (&now.name, &now.unit);
@@ -136,8 +140,9 @@ pub fn section(figures: &[Figure], facts: &[(String, String)], last: Option<&Las
         let _ = writeln!(text, "\nNo longer there: {}.", gone.join("; "));
     }
     let named = |wanted| both.iter().filter(|(.., it)| *it == wanted).map(|(_, now, _)| json!(now.name)).collect();
-    let (worse, better): (Vec<Value>, Vec<Value>) = (named(Verdict::Worse), named(Verdict::Better));
-    Section { title, text, data: json!({ "against": last.file, "worse": worse, "better": better, "gone": gone }) }
+    let [worse, better, moved]: [Vec<Value>; 3] = [Verdict::Worse, Verdict::Better, Verdict::Moved].map(named);
+    let data = json!({ "against": last.file, "worse": worse, "better": better, "moved": moved, "gone": gone });
+    Section { title, text, data }
 }
 
 fn judge(before: &Figure, now: &Figure, facts: &[(String, String)], earlier: &[(String, String)]) -> Verdict {
@@ -157,6 +162,7 @@ fn judge(before: &Figure, now: &Figure, facts: &[(String, String)], earlier: &[(
     }
     let (grew, shrank) = (now.least > before.most * (1.0 + BOUND), now.most * (1.0 + BOUND) < before.least);
     match (grew, shrank, now.more_is_better) {
+        (true, ..) | (_, true, _) if now.basis == Basis::Absolute => Verdict::Moved,
         (true, _, false) | (_, true, true) => Verdict::Worse,
         (true, _, true) | (_, true, false) => Verdict::Better,
         _ => Verdict::Same,
@@ -193,7 +199,7 @@ mod tests {
             (Ratio, [1.0, 1.2], [0.8, 0.95], &other, Verdict::Same),
             (Count, [100.0, 100.0], [120.0, 120.0], &there, Verdict::Worse),
             (Count, [100.0, 100.0], [120.0, 120.0], &other, Verdict::Shown),
-            (Absolute, [1.0, 1.2], [3.0, 3.0], &here, Verdict::Worse),
+            (Absolute, [1.0, 1.2], [3.0, 3.0], &here, Verdict::Moved),
             (Absolute, [1.0, 1.2], [3.0, 3.0], &there, Verdict::Shown),
             (Absolute, [-1.0, 1.2], [3.0, 3.0], &here, Verdict::Shown),
             (Absolute, [-1.0, 1.2], [0.5, 3.0], &here, Verdict::Same),
@@ -235,16 +241,24 @@ mod tests {
 
     #[test]
     fn a_report_says_what_changed_and_what_is_gone() {
+        let named = |name: &str, basis, value| Figure { name: name.to_owned(), ..figure(basis, [value, value]) };
+        let before = |name| named(name, Basis::Ratio, 1.0).json();
         let text = json!({
-            "facts": { "cpu": "y" },
-            "figures": [figure(Basis::Ratio, [1.0, 1.0]).json(),
-                Figure { name: "b".into(), ..figure(Basis::Ratio, [1.0, 1.0]) }.json()],
+            "facts": { "cpu": "x", "cores": "2", "kernel": "6" },
+            "figures": [before("here: a"), before("here: b"), before("elsewhere: c"),
+                named("here: d", Basis::Absolute, 1.0).json()],
         });
         let last = Last::parse("last.json".into(), &text.to_string()).unwrap();
-        let section = section(&[figure(Basis::Ratio, [2.0, 2.0])], &facts("x", "1"), Some(&last));
-        assert!(section.text.contains("1 worse, 0 better, 0 neither; 0 may not be compared, 0 are new, 1 are"));
-        assert!(section.text.contains("| a |  | 1.000 (1.000–1.000) | 2.000 (2.000–2.000) | 2.00 | worse |"));
-        assert_eq!(section.data["gone"], json!(["b"]));
+        let now = [named("here: a", Basis::Ratio, 2.0), named("here: d", Basis::Absolute, 2.0)];
+        let section = section(&now, &["here"], &facts("x", "1"), Some(&last));
+        let counts = "1 worse, 0 better, 0 neither; 1 times, rates and sizes left their range; 0 figures may not be \
+                      compared, 0 are new, 1 are";
+        assert!(section.text.contains(counts), "{}", section.text);
+        for (name, word) in [("here: a", "worse"), ("here: d", "moved")] {
+            let row = format!("| {name} |  | 1.000 (1.000–1.000) | 2.000 (2.000–2.000) | 2.00 | {word} |");
+            assert!(section.text.contains(&row), "{}", section.text);
+        }
+        assert_eq!(section.data["gone"], json!(["here: b"]), "`elsewhere` was not asked");
         assert!(Last::parse("x".into(), "{}").is_err());
     }
 }
