@@ -2,8 +2,8 @@
 //!
 //! Ratios to something in the same run are judged always, and counts of instructions between runs of the same compiler.
 //! Times, rates and sizes are not, even on a processor and a kernel of the same names: the same code was up to twice as
-//! fast half an hour later. Those that left their range are listed on their own. What is judged must have left the other
-//! run's range by [`BOUND`], with its own range as a whole; what was measured once has no range.
+//! fast half an hour later. Those that left their range are listed on their own. What is judged must have left the
+//! other run's range by [`BOUND`], with its own range as a whole; what was measured once has no range.
 
 use std::fmt::Write as _;
 use std::fs;
