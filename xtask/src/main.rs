@@ -70,6 +70,8 @@ usage: cargo xtask COMMAND
   bench latency [--short] [--rounds N] [--seconds N] [--only NAME,NAME] [--workers N] [--record]
                          what proxies add to the response time at given rates; --workers 2: only how many responses a
                          second they give, with one worker and with two
+  bench scale [--short] [--rounds N] [--seconds N] [--only NAME,NAME] [--record]
+                         what a request costs with many rules, servers, applications, connections and reloads
   bench instructions [--only ROW,ROW] [--record]
                          count instructions for a request, a decision and a simulated happening, and fail when one grew
                          by more than 5 % over benches/instructions.toml; --record: write that file anew
