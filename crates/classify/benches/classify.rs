@@ -18,15 +18,24 @@ fn main() {
 
 fn classifying(scale: Scale) {
     for count in [20, 1_000, 10_000] {
-        let classifier = Classifier::compile(&rules(count)).expect("sound rules");
-        let requests: Vec<Plain> =
-            (0..64).map(|i| Plain { path: format!("/area{}/item/{i}?q=1", i * 37 % count) }).collect();
-        row(scale, &format!("classify with {count} rules"), None, 1_024, || {
-            for i in 0..1_024 {
-                black_box(classifier.classify(&requests[i % 64]));
-            }
-        });
+        for (what, setup) in [("", rules(count)), (" by a cookie alone", cookies(count))] {
+            let classifier = Classifier::compile(&setup).expect("sound rules");
+            let requests: Vec<Plain> =
+                (0..64).map(|i| Plain { path: format!("/area{}/item/{i}?q=1", i * 37 % count) }).collect();
+            row(scale, &format!("classify with {count} rules{what}"), None, 1_024, || {
+                for i in 0..1_024 {
+                    black_box(classifier.classify(&requests[i % 64]));
+                }
+            });
+        }
     }
+}
+
+/// `count` rules of one class, each with another value of a cookie.
+fn cookies(count: usize) -> ClassifierSetup {
+    let cookie = |i: usize| ValueMatch { name: "tier".into(), value: ValuePattern::Exact(format!("tier-{i}")) };
+    let rules = (0..count).map(|i| Rule { cookies: vec![cookie(i)], ..Rule::default() }).collect();
+    ClassifierSetup { classes: vec![rules, Vec::new()], ..ClassifierSetup::default() }
 }
 
 /// `count` rules over ten classes: prefixes, and every tenth with a cookie.

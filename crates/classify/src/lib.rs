@@ -1,9 +1,9 @@
 //! From a request to its class, request type, resource tags, URL key and tenant.
 //!
 //! Rules are compiled once ([`Classifier::compile`]). A request then meets only the rules that can match it: exact
-//! paths and hosts are found by hash, prefixes by one walk over the path's segments; rules that ask for neither are in
-//! a short list of their own. Headers, cookies and networks are looked at for those candidates only. Nothing is
-//! allocated.
+//! paths and hosts are found by hash, prefixes by one walk over the path's segments; rules that ask for neither, by
+//! the value of a header or a cookie, and those that ask for none of it are in a short list of their own. Everything
+//! else is looked at for those candidates only. Nothing is allocated.
 //!
 //! # Paths
 //!

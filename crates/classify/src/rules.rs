@@ -11,8 +11,8 @@ use super::glob::{Glob, LONGEST_TAIL};
 use super::host::{HostBuffer, is_lower, without_port};
 use super::path::{LONGEST_ODD_PATH, is_plain, normalise, without_query};
 use super::radix::Radix;
-use super::values::{cookie_matches, header_matches};
-use super::{Network, PathMatch, RequestView, Rule, RuleProblem, ValueMatch};
+use super::values::{cookie_matches, cookie_of, header_matches, header_of};
+use super::{Network, PathMatch, RequestView, Rule, RuleProblem, ValueMatch, ValuePattern};
 
 /// Ordered groups of rules, compiled. A group is a class or a request type; `Matcher` also stands alone, as for exempt
 /// requests.
@@ -24,9 +24,17 @@ pub struct Matcher {
     path_prefixes: Radix,
     exact_hosts: HashMap<Box<str>, Vec<u32>>,
     parent_hosts: HashMap<Box<str>, Vec<u32>>,
+    headers: Fields,
+    cookies: Fields,
     residual: Vec<u32>,
     wants_host: bool,
 }
+
+/// Rules by fields, or cookies, that must have a certain value: by their names, and by these values.
+#[derive(Clone, Debug, Default)]
+struct Fields(Vec<(String, ByValue)>);
+
+type ByValue = HashMap<Box<[u8]>, Vec<u32>>;
 
 /// A rule ready to be tested. Conditions that its place in the index has proved are tested again: they are cheap.
 #[derive(Clone, Debug)]
@@ -104,6 +112,8 @@ impl Matcher {
             }
             self.each_parent(host, |rules| search.try_rules(rules));
         }
+        self.headers.each(|name| header_of(view, name), |rules| search.try_rules(rules));
+        self.cookies.each(|name| cookie_of(view, name), |rules| search.try_rules(rules));
         search.try_rules(&self.residual);
         (search.best != u32::MAX).then_some(search.best as usize)
     }
@@ -128,13 +138,19 @@ impl Matcher {
         Ok(())
     }
 
-    /// Files a rule under its path, else under its hosts, else with those that are always tried.
+    /// Files a rule under its path, else under its hosts, else under the value of a header field or a cookie, else with
+    /// those that are always tried.
     fn file(&mut self, index: u32, rule: &Compiled) {
         match &rule.path {
             Some(PathTest::Exact(path)) => self.exact_paths.entry(path.clone()).or_default().push(index),
             Some(PathTest::Prefix(prefix)) => self.path_prefixes.insert(prefix, index),
             Some(PathTest::Glob(glob)) => self.path_prefixes.insert(glob.literal(), index),
-            None if rule.hosts.is_empty() => self.residual.push(index),
+            None if rule.hosts.is_empty() => {
+                let is_filed = self.headers.file(&rule.headers, index) || self.cookies.file(&rule.cookies, index);
+                if !is_filed {
+                    self.residual.push(index);
+                }
+            }
             None => rule.hosts.iter().for_each(|host| self.file_host(index, host)),
         }
     }
@@ -143,6 +159,32 @@ impl Matcher {
         match host {
             HostTest::Is(name) => self.exact_hosts.entry(name.clone()).or_default().push(index),
             HostTest::Below(name) => self.parent_hosts.entry(name.clone()).or_default().push(index),
+        }
+    }
+}
+
+impl Fields {
+    /// Under the first that must have a certain value; whether there is one.
+    fn file(&mut self, wanted: &[ValueMatch], index: u32) -> bool {
+        let exact = wanted.iter().find_map(|wanted| match &wanted.value {
+            ValuePattern::Exact(value) => Some((&wanted.name, value)),
+            _ => None,
+        });
+        let Some((name, value)) = exact else { return false };
+        let at = self.0.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.0.push((name.clone(), ByValue::new()));
+            self.0.len() - 1
+        });
+        self.0[at].1.entry(value.as_bytes().into()).or_default().push(index);
+        true
+    }
+
+    /// The rules for the values that a request has.
+    fn each<'v>(&self, value: impl Fn(&str) -> Option<&'v [u8]>, mut visit: impl FnMut(&[u32])) {
+        for (name, rules) in &self.0 {
+            if let Some(rules) = value(name).and_then(|value| rules.get(value)) {
+                visit(rules);
+            }
         }
     }
 }

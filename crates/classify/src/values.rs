@@ -6,7 +6,12 @@ use super::{RequestView, ValueMatch, ValuePattern};
 
 /// Whether a request's header satisfies `wanted`, whose name is in lower case.
 pub(super) fn header_matches(wanted: &ValueMatch, view: &impl RequestView) -> bool {
-    view.header(&wanted.name).is_some_and(|value| wanted.value.matches(value.trim_ascii()))
+    header_of(view, &wanted.name).is_some_and(|value| wanted.value.matches(value))
+}
+
+/// The value of a request's header, whose name is in lower case.
+pub(super) fn header_of<'v>(view: &'v impl RequestView, name: &str) -> Option<&'v [u8]> {
+    view.header(name).map(<[u8]>::trim_ascii)
 }
 
 /// Whether a request has a cookie that satisfies `wanted`. When a name comes more than once, its first value counts, as
