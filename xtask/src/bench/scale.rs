@@ -40,6 +40,8 @@ const PATH: &str = "/1k";
 const OPEN_FILES: u64 = 20_000;
 /// Until checks have found everything up and estimates have settled.
 const SETTLE: Duration = Duration::from_secs(3);
+/// How long it is left alone: two rounds of checks, which begin all at once.
+const REST: Duration = Duration::from_secs(4);
 /// From one reload to the next, where there are any.
 const RELOADS: Duration = Duration::from_millis(500);
 
@@ -145,10 +147,9 @@ fn sample(setting: &Setting, options: &Options, profile: Profile, origin: Socket
     ensure!(status == 200, "it answers {status}, not 200");
     thread::sleep(SETTLE);
     let pss = proc_fs::memory(service.pid())?.pss;
-    let rest = Duration::from_secs_f64(options.seconds.max(2.0) / 2.0);
     let before = proc_fs::cpu_micros(service.pid())?;
     let began = Instant::now();
-    thread::sleep(rest);
+    thread::sleep(REST);
     let at_rest = (proc_fs::cpu_micros(service.pid())? - before) / 1e6 / began.elapsed().as_secs_f64();
     let idle = Idle::open(service.address, PATH, setting.idle)?;
     let load = Load { path: PATH, shape: Shape::KeepAlive, connections: setting.connections };
