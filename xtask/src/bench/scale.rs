@@ -20,18 +20,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::contender::{CONTENDERS, Contender};
+use super::contender::Contender;
 use super::figure::Figure;
 use super::idle::{self, Idle};
 use super::load::{self, Counted, Load, Shape};
 use super::origin::start_wide_origin;
-use super::proxy::{LOAD_CORE, PROXY_CORE, ensure_two_cores, facts};
+use super::proxy::{LOAD_CORE, PROXY_CORE, contenders, ensure_two_cores, facts};
 use super::report::Report;
 use super::service::{Service, free_address};
 use super::stop::Scratch;
 use super::{proc_fs, record_folder};
 use crate::args::{Args, all_known};
-use crate::command::Profile;
 use setting::{SETTINGS, Setting};
 
 /// What is asked for.
@@ -84,8 +83,8 @@ pub fn run(args: Args) -> Result<Vec<Figure>> {
     let options = Options::take(args)?;
     ensure_two_cores()?;
     idle::raise_file_limit(OPEN_FILES)?;
-    let profile = if options.short { Profile::Release } else { Profile::Dist };
-    profile.build()?;
+    let ours = contenders(Some(&["tidegate".to_owned()]), options.short)?;
+    let program = ours.first().and_then(Contender::program).context("there is no tidegate to measure")?;
     let scratch = Scratch::new("scale")?;
     let origin = start_wide_origin(LOAD_CORE, scratch.path())?;
     let mut rows: Vec<_> = SETTINGS
@@ -95,13 +94,12 @@ pub fn run(args: Args) -> Result<Vec<Figure>> {
         .collect();
     for round in 0..options.rounds {
         for row in &mut rows {
-            let sample = sample(row.setting, &options, profile, origin.address, scratch.path());
+            let sample = sample(row.setting, &options, &program, origin.address, scratch.path());
             let sample = sample.with_context(|| format!("in the setting `{}`", row.setting.name))?;
             println!("round {}: {:20} {sample}", round + 1, row.setting.name);
             row.samples.push(sample);
         }
     }
-    let ours: Vec<Contender> = CONTENDERS.iter().filter(|it| it.name == "tidegate").copied().collect();
     let report = Report {
         name: "scale",
         title: "Many rules, servers, applications, connections and reloads",
@@ -141,8 +139,8 @@ impl Options {
     }
 }
 
-fn sample(setting: &Setting, options: &Options, profile: Profile, origin: SocketAddr, dir: &Path) -> Result<Sample> {
-    let (service, start) = start(setting, profile, origin, dir)?;
+fn sample(setting: &Setting, options: &Options, program: &Path, origin: SocketAddr, dir: &Path) -> Result<Sample> {
+    let (service, start) = start(setting, program, origin, dir)?;
     let status = service.status(PATH)?;
     ensure!(status == 200, "it answers {status}, not 200");
     thread::sleep(SETTLE);
@@ -166,11 +164,11 @@ fn sample(setting: &Setting, options: &Options, profile: Profile, origin: Socket
     Ok(Sample { start_ms: start.as_secs_f64() * 1e3, pss, at_rest, cpu_us, seconds, counted })
 }
 
-fn start(setting: &Setting, profile: Profile, origin: SocketAddr, dir: &Path) -> Result<(Service, Duration)> {
+fn start(setting: &Setting, program: &Path, origin: SocketAddr, dir: &Path) -> Result<(Service, Duration)> {
     let (listen, admin) = (free_address()?, free_address()?);
     let file = dir.join(format!("{}.toml", setting.name));
     std::fs::write(&file, setting.configuration(listen, admin, origin)?)?;
-    let mut command = Command::new(profile.tidegate());
+    let mut command = Command::new(program);
     command.args(["run", "-c"]).arg(&file).current_dir(dir);
     let began = Instant::now();
     let service = Service::start(setting.name, command, PROXY_CORE, listen, dir)?;
@@ -198,16 +196,18 @@ fn reloading(setting: &Setting, pid: u32, put: impl FnOnce() -> Result<Counted>)
 
 fn method(options: &Options) -> String {
     format!(
-        "{rounds} rounds, in each of which every setting is started anew, settles for {settle} s, is left alone, is \
-         warmed up and is then loaded for {seconds:.0} s. One worker on core {PROXY_CORE}; wrk (one thread, kept \
+        "{rounds} rounds, in each of which every setting is started anew, settles for {settle} s, is left alone for {rest} s, \
+         is warmed up and is then loaded for {seconds:.0} s. One worker on core {PROXY_CORE}; wrk (one thread, kept \
          connections, 1 kB) and the origin (nginx, at every address of 127.0.0.0/8 where there are many servers) share \
-         core {LOAD_CORE}. The policy is the default with its relief of a busy sentry off. Medians, in brackets the \
+         core {LOAD_CORE}. The policy is the default with its relief of a busy sentry off, where a \
+         setting says nothing else. Medians, in brackets the \
          range. CPU is the user and system time of the process per response; ratios are taken to the first setting in \
          the same round, also without what it takes at rest. Start is from the start of the process until it listens, \
          PSS and what it takes at rest are from before the first request. Run again with `cargo xtask bench \
          scale{short} --rounds {rounds} --seconds {seconds} --record`, on a machine that does nothing else.{built}",
         rounds = options.rounds,
         settle = SETTLE.as_secs(),
+        rest = REST.as_secs(),
         seconds = options.seconds,
         short = if options.short { " --short" } else { "" },
         built = if options.short { " Built as checks build it, without optimisation at link time." } else { "" },
