@@ -29,12 +29,12 @@ pub fn contended(scale: Scale) {
     );
     let rounds = if scale.rounds < 100 { 3 } else { 21 };
     let half = half();
-    let held = middle(&mut (0..rounds).map(|_| nanos(&[shared()], 0)).collect::<Vec<_>>())[0];
+    let held = middle(&mut (0..rounds).map(|_| nanos(&[locked()], 0)).collect::<Vec<_>>())[0];
     for threads in THREADS {
         let (mut times, mut ratios) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            let own: Vec<_> = (0..threads).map(|_| shared()).collect();
-            let one = shared();
+            let own: Vec<_> = (0..threads).map(|_| locked()).collect();
+            let one = locked();
             let alone = nanos(&own, half);
             let together = nanos(&vec![one; threads], half);
             times.push(together);
@@ -52,7 +52,8 @@ pub fn contended(scale: Scale) {
     }
 }
 
-fn shared() -> Arc<Mutex<Controller>> {
+/// A controller that admits everything, behind its lock.
+fn locked() -> Arc<Mutex<Controller>> {
     let mut setup = setup(r#"{ "policy": "waiting" }"#, "jsq", 3);
     // So that nobody waits.
     setup.servers.iter_mut().for_each(|server| server.cores = Some(256.0));
@@ -62,7 +63,7 @@ fn shared() -> Arc<Mutex<Controller>> {
 /// What a request takes where each of these is used by a thread, nanoseconds of the machine as a whole.
 fn nanos(controllers: &[Arc<Mutex<Controller>>], half: u64) -> f64 {
     let each = REQUESTS / controllers.len() as u64;
-    let start = Barrier::new(controllers.len() + 1);
+    let (start, origin) = (Barrier::new(controllers.len() + 1), Instant::now());
     let (admitted, elapsed) = thread::scope(|scope| {
         let threads: Vec<_> = controllers
             .iter()
@@ -70,23 +71,22 @@ fn nanos(controllers: &[Arc<Mutex<Controller>>], half: u64) -> f64 {
                 let start = &start;
                 scope.spawn(move || {
                     start.wait();
-                    ask(controller, each, half)
+                    ask(controller, origin, each, half)
                 })
             })
             .collect();
         start.wait();
-        let origin = Instant::now();
+        let began = Instant::now();
         let admitted: u64 = threads.into_iter().map(|thread| thread.join().expect("it does not panic")).sum();
-        (admitted, origin.elapsed())
+        (admitted, began.elapsed())
     });
     assert_eq!(admitted, REQUESTS, "nobody waits, and nobody is refused");
     elapsed.as_secs_f64() * 1e9 / REQUESTS as f64
 }
 
 /// Sends so many requests, one after the other, each with so many steps of work before and after it is admitted;
-/// returns how many were.
-fn ask(controller: &Mutex<Controller>, requests: u64, half: u64) -> u64 {
-    let origin = Instant::now();
+/// returns how many were. Threads have one clock.
+fn ask(controller: &Mutex<Controller>, origin: Instant, requests: u64, half: u64) -> u64 {
     let now = || Timestamp::ZERO + origin.elapsed();
     let mut admitted = 0;
     for number in 0..requests {
