@@ -13,8 +13,9 @@
 //! *Awkward cases.* Clients that leave at once say nothing of those that are still there later, and those that were
 //! served at once nothing of those that had to wait: they are not counted. Once nobody is kept
 //! waiting for so long, nobody leaves either, and the estimate fades: then some are kept waiting again, and it is found
-//! anew, or that it has changed. A request that says its own deadline leaves by that, and says nothing of others. Who
-//! leaves while its answer arrives was answered.
+//! anew, or that it has changed. Where many more leave at once than ever before, a connection broke or a program ended,
+//! and nobody lost patience: of those only twice as many are counted as in any moment of late. A request that says its
+//! own deadline leaves by that, and says nothing of others. Who leaves while its answer arrives was answered.
 //!
 //! *Source.* Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958; its use is ours.
 
@@ -36,6 +37,10 @@ const PRIOR: f64 = 3.0;
 const LATER: f64 = 0.1;
 /// Fewer have not been seen.
 const FEW: f64 = 3.0;
+/// As many may always leave in the same moment, from one refresh to the next.
+const AT_ONCE: f64 = 32.0;
+/// Where others leave, the next moment so many times as many may.
+const MORE: f64 = 2.0;
 /// A smaller share of all does not speak for them.
 const SHARE: f64 = 0.02;
 /// When so many of those that are there may be more patient than anybody was kept waiting, it is worth finding out.
@@ -52,6 +57,9 @@ pub struct Patience {
     leavers: f64,
     /// All that were counted.
     counted: f64,
+    /// Left since the last refresh, and how many of them are counted.
+    leaving: f64,
+    believed: f64,
     /// As of the last refresh, while any have left: of those that came, how many were there at the beginning of a
     /// bucket, and the share that would be if nobody was answered or refused.
     there: [f32; BUCKETS],
@@ -61,11 +69,24 @@ pub struct Patience {
 impl Patience {
     pub(crate) const fn new() -> Patience {
         let none = [0.0; BUCKETS];
-        Patience { left: none, stayed: none, leavers: 0.0, counted: 0.0, there: none, staying: [1.0; BUCKETS] }
+        Patience {
+            left: none,
+            stayed: none,
+            leavers: 0.0,
+            counted: 0.0,
+            leaving: 0.0,
+            believed: AT_ONCE,
+            there: none,
+            staying: [1.0; BUCKETS],
+        }
     }
 
     /// A client left at this age, seconds.
     pub(crate) fn leave(&mut self, age: f64) {
+        self.leaving += 1.0;
+        if self.leaving > self.believed {
+            return;
+        }
         self.left[bucket(age)] += 1.0;
         self.leavers += 1.0;
         self.counted += 1.0;
@@ -83,6 +104,8 @@ impl Patience {
             return;
         }
         let part = libm::exp2(-elapsed / HALF_LIFE);
+        let more = MORE * core::mem::take(&mut self.leaving).min(self.believed);
+        self.believed = (self.believed * part).max(more).max(AT_ONCE);
         self.leavers *= part;
         self.counted *= part;
         if self.counted < LITTLE {
@@ -187,7 +210,12 @@ mod tests {
     /// Of clients that came to be so old, one after the other, some left and the others were answered.
     fn seen(left: &[(u32, f64)], stayed: &[(u32, f64)]) -> Patience {
         let mut patience = Patience::new();
-        left.iter().for_each(|(count, age)| (0..*count).for_each(|_| patience.leave(*age)));
+        for (count, age) in left {
+            (0..*count).for_each(|_| {
+                patience.leave(*age);
+                patience.refresh(0.0);
+            });
+        }
         stayed.iter().for_each(|(count, age)| (0..*count).for_each(|_| patience.stay(*age)));
         patience.refresh(0.0);
         patience
@@ -226,6 +254,23 @@ mod tests {
     }
 
     /// Half leave at 200 ms, and nobody has been kept waiting for longer.
+    /// A program that had ten thousand connections ends, and most of its requests have been waiting for a while.
+    #[test]
+    fn who_is_cut_off_with_all_others_has_not_lost_patience() {
+        let mut patience = seen(&[], &[(20_000, 0.2)]);
+        for _ in 0..3 {
+            (0..3_000).for_each(|_| patience.leave(0.25));
+            patience.refresh(0.1);
+        }
+        assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, f64::INFINITY));
+        // Where they go on leaving they did.
+        for _ in 0..20 {
+            (0..3_000).for_each(|_| patience.leave(0.25));
+            patience.refresh(0.1);
+        }
+        assert!(patience.latest_turn(0.02, 0.9) <= 0.25, "{}", patience.latest_turn(0.02, 0.9));
+    }
+
     #[test]
     fn what_is_not_known_is_found_out() {
         let half = seen(&[(100, 0.2)], &[(100, 0.21)]);
