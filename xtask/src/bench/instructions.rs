@@ -55,9 +55,8 @@ impl Row {
     }
 }
 
-/// The default policy, named for one setting: under valgrind the sentry is now and then short of processor time, and
-/// would then decide in another way.
-const DEFAULT: &str = "admission = { policy = \"waiting\", relief = { high = 1.0 } }\n";
+/// The default policy.
+const DEFAULT: &str = "admission = \"waiting\"\n";
 const REFUSE: &str = "admission = { policy = \"concurrency\", limit = 0, queue = 0 }\n";
 
 const fn served(

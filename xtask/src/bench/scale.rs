@@ -2,10 +2,9 @@
 //! servers, applications, connections, reloads.
 //!
 //! As in `bench proxy` the proxy has one worker pinned to core 0, load and origin share core 1, and 1 kB is passed on
-//! kept connections; the policy is the default, its relief of a busy sentry off, since the load is all that it can
-//! take. Each setting is a process of its own in each round, and is started, left alone, warmed up and loaded in turn;
-//! ratios are taken to the plain setting in the same round. What a setting costs beside requests, such as checks of
-//! 10,000 servers, is measured while nobody asks, and shown with and without.
+//! kept connections; the policy is the default. Each setting is a process of its own in each round, and is started,
+//! left alone, warmed up and loaded in turn; ratios are taken to the plain setting in the same round. What a setting
+//! costs beside requests, such as checks of 10,000 servers, is measured while nobody asks, and shown with and without.
 
 mod setting;
 mod table;
@@ -199,8 +198,8 @@ fn method(options: &Options) -> String {
         "{rounds} rounds, in each of which every setting is started anew, settles for {settle} s, is left alone for {rest} s, \
          is warmed up and is then loaded for {seconds:.0} s. One worker on core {PROXY_CORE}; wrk (one thread, kept \
          connections, 1 kB) and the origin (nginx, at every address of 127.0.0.0/8 where there are many servers) share \
-         core {LOAD_CORE}. The policy is the default with its relief of a busy sentry off, where a \
-         setting says nothing else. Medians, in brackets the \
+         core {LOAD_CORE}. The policy is the default, where a setting says \
+         nothing else. Medians, in brackets the \
          range. CPU is the user and system time of the process per response; ratios are taken to the first setting in \
          the same round, also without what it takes at rest. Start is from the start of the process until it listens, \
          PSS and what it takes at rest are from before the first request. Run again with `cargo xtask bench \

@@ -28,8 +28,7 @@
 //! where requests take longer than the target. Tenants above their fair share go after those within it, for whom the
 //! queue is as long as it is without them; so these get in before however small a server. Where there is more than
 //! processors, more requests bring less and less, not nothing ([`knee`]). What most answers take on their way to their
-//! clients counts as time at the server ([`away`]); polls are no work ([`polls`]), and who hangs has no place. While
-//! the sentry's own processors are short, the threshold decides, as in the policy `sentry`.
+//! clients counts as time at the server ([`away`]); polls are no work ([`polls`]), and who hangs has no place.
 //!
 //! *Source.* Ours.
 
@@ -60,7 +59,6 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::batch::Order;
-use super::sentry::relieved::{Careful, Relief, Relieved};
 use super::{Admission, AdmissionPolicy, Arrival, Context, Ended, PolicyState};
 use crate::decision::{End, Reason};
 use crate::learned::Kept;
@@ -89,20 +87,14 @@ use speed::Speed;
 pub struct Config {
     /// Who goes first inside a class, as in the policy `batch`: `"fair"`, `"smallest-first"` or `"fifo"`.
     pub order: Order,
-    /// When the sentry's own processors are short, and what decides then.
-    pub relief: Relief,
 }
 
 impl Config {
     pub(super) fn check(&self) -> Result<(), SetupError> {
-        self.relief.check("waiting")
+        Ok(())
     }
 
-    pub(super) fn build(&self, setup: &Setup) -> Relieved<WaitingRoom> {
-        self.relief.of(self.room(setup), setup)
-    }
-
-    fn room(&self, setup: &Setup) -> WaitingRoom {
+    pub(super) fn build(&self, setup: &Setup) -> WaitingRoom {
         let quantile = setup.sla.statistic().quantile();
         let classes = setup.classes.len();
         WaitingRoom {
@@ -365,19 +357,6 @@ impl AdmissionPolicy for WaitingRoom {
 
     fn recall(&mut self, now: Timestamp, kept: &Kept) {
         self.take_up(now, kept);
-    }
-}
-
-impl Careful for WaitingRoom {
-    const NAME: &'static str = "waiting";
-
-    /// Who can start does.
-    fn finish(&mut self, cx: &mut Context<'_>) {
-        self.on_completion(cx);
-    }
-
-    fn resume(&mut self, cx: &mut Context<'_>) {
-        self.on_takeover(cx);
     }
 }
 

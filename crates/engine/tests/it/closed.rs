@@ -36,7 +36,7 @@ impl World {
     fn new() -> World {
         let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target");
         let mut setup = Setup::simple("shop", sla, [ServerSetup::new("one")]);
-        setup.admission = admission(r#"{ "policy": "waiting", "relief": { "high": 1.0 } }"#);
+        setup.admission = admission(r#"{ "policy": "waiting" }"#);
         let controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense");
         let (queue, asking) = (VecDeque::new(), (0..CLIENTS as u64).collect());
         World { controller, now: 0, queue, ends: 0, asking, admitted: 0, refused: 0 }

@@ -75,7 +75,6 @@ const TABLES: &[(&str, &str)] = &[
     ("Parameters", "seda/parameters.rs"),
     ("QualityParameters", "seda/parameters.rs"),
     ("ProfileStep", "dispatch/softscale/profile.rs"),
-    ("Relief", "admission/sentry/relieved.rs"),
     ("Resource", "admission/resource/config.rs"),
     ("Tuning", "admission/resource/config.rs"),
 ];

@@ -13,6 +13,7 @@ mod hanging;
 mod idle;
 mod learned;
 // Where the fuzz targets take it from.
+mod short;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;

@@ -42,8 +42,8 @@ enum Much {
     Routes(usize),
 }
 
-/// The default policy, without its relief of a busy sentry: here the sentry is always busy.
-const DEFAULT: &str = "{ policy = \"waiting\", relief = { high = 1.0 } }";
+/// The default policy.
+const DEFAULT: &str = "\"waiting\"";
 
 const fn setting(name: &'static str, much: Much, title: &'static str) -> Setting {
     Setting { name, title, connections: CONNECTIONS, idle: 0, reloads: false, policy: DEFAULT, warm_up: 1.0, much }
