@@ -23,7 +23,8 @@ fn a_body_for_another_application_is_counted_where_its_connection_is() {
     assert_eq!(other.counters.held(), 0);
     let rests = home.counters.held() - 8192;
     io.write_all(&frame(3, 0, 1, &8_u32.to_be_bytes())).expect("it is open");
-    until("the stream is over", || home.counters.held() == rests);
+    // What is held while the request is on its way to its server may have been counted above, too.
+    until("the stream is over", || home.counters.held() <= rests);
     assert_eq!(other.counters.held(), 0);
     drop(io);
     until("nothing is held for who has left", || home.counters.held() == 0);
