@@ -56,7 +56,7 @@ impl Row {
 }
 
 /// The default policy.
-const DEFAULT: &str = "admission = \"waiting\"\n";
+const DEFAULT: &str = "admission = { policy = \"waiting\" }\n";
 const REFUSE: &str = "admission = { policy = \"concurrency\", limit = 0, queue = 0 }\n";
 
 const fn served(
