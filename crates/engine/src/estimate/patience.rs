@@ -37,12 +37,12 @@ const PRIOR: f64 = 3.0;
 const LATER: f64 = 0.1;
 /// Fewer have not been seen.
 const FEW: f64 = 3.0;
+/// A smaller share of all does not speak for them.
+const SHARE: f64 = 0.02;
 /// As many may always leave in the same moment, from one refresh to the next.
 const AT_ONCE: f64 = 32.0;
 /// Where others leave, the next moment so many times as many may.
 const MORE: f64 = 2.0;
-/// A smaller share of all does not speak for them.
-const SHARE: f64 = 0.02;
 /// When so many of those that are there may be more patient than anybody was kept waiting, it is worth finding out.
 const REST: f64 = 0.15;
 /// Fewer that pass an age are nearly none.
@@ -253,7 +253,6 @@ mod tests {
         assert_eq!((patience.latest_turn(0.02, 0.9), patience.end()), (f64::INFINITY, f64::INFINITY));
     }
 
-    /// Half leave at 200 ms, and nobody has been kept waiting for longer.
     /// A program that had ten thousand connections ends, and most of its requests have been waiting for a while.
     #[test]
     fn who_is_cut_off_with_all_others_has_not_lost_patience() {
@@ -271,6 +270,7 @@ mod tests {
         assert!(patience.latest_turn(0.02, 0.9) <= 0.25, "{}", patience.latest_turn(0.02, 0.9));
     }
 
+    /// Half leave at 200 ms, and nobody has been kept waiting for longer.
     #[test]
     fn what_is_not_known_is_found_out() {
         let half = seen(&[(100, 0.2)], &[(100, 0.21)]);

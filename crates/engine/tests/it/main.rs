@@ -2,6 +2,7 @@
 
 mod allocation;
 mod beside;
+mod busy_sentry;
 mod closed;
 mod conformance;
 mod counting;
@@ -13,7 +14,6 @@ mod hanging;
 mod idle;
 mod learned;
 // Where the fuzz targets take it from.
-mod short;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;

@@ -51,7 +51,7 @@ struct World {
     /// Since the last report.
     busy: u64,
     reported: u64,
-    admitted: u64,
+    answered: u64,
     refused: u64,
     late: u64,
     drawn: u64,
@@ -65,7 +65,7 @@ impl World {
         let controller = Controller::new(setup, 1, 1, Box::new(NoEvents)).expect("it makes sense");
         let (asking, sent) = ((0..CLIENTS as u64).map(Reverse).collect(), VecDeque::new());
         let (now, busy, reported) = (0, 0, 0);
-        let (admitted, refused, late) = (0, 0, 0);
+        let (answered, refused, late) = (0, 0, 0);
         World {
             controller,
             takes,
@@ -75,7 +75,7 @@ impl World {
             service: SERVICE,
             busy,
             reported,
-            admitted,
+            answered,
             refused,
             late,
             drawn: 1,
@@ -123,7 +123,7 @@ impl World {
         self.work(self.takes.answer);
         let (ticket, sent, _) = self.sent.pop_front().expect("an answer is there");
         let took = Duration::from_micros(self.now - sent);
-        self.admitted += 1;
+        self.answered += 1;
         self.late += u64::from(took > Duration::from_secs(1));
         self.controller.handle_completion(self.time(), ticket, Outcome::answered_in(took));
         self.again();
@@ -170,9 +170,9 @@ impl World {
 
     /// Answered, refused, and answered too late from now until so many seconds later.
     fn count(&mut self, seconds: u64) -> (u64, u64, u64) {
-        let before = (self.admitted, self.refused, self.late);
+        let before = (self.answered, self.refused, self.late);
         self.run(self.now + seconds * 1_000_000);
-        (self.admitted - before.0, self.refused - before.1, self.late - before.2)
+        (self.answered - before.0, self.refused - before.1, self.late - before.2)
     }
 }
 
