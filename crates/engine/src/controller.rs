@@ -47,7 +47,7 @@ use crate::time::Timestamp;
 use core_state::Core;
 
 /// How often slow state is brought up to date.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Decides for one application. See the [crate] documentation for its grammar.
 pub struct Controller {

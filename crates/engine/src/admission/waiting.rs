@@ -25,8 +25,9 @@
 //! a short rush the late answers that the SLA permits are spent ([`late`]). Times that are not exponential are not over
 //! for a while after there are more places: until then counts of completions say nothing, or servers with room would
 //! look full. What is seen with one number of places says nothing of others; so more are tried now and then, and fewer
-//! where requests take longer than the target. Tenants above their fair share go after those within it, for whom the
-//! queue is as long as it is without them; so these get in before however small a server. Where there is more than
+//! where requests take longer than the target. Where all are served in no time there are more places than keep a server
+//! busy, and where answers are read late ([`lag`]). Tenants above their fair share go after those within it, for whom
+//! the queue is as long as it is without them; so these get in before however small a server. Where there is more than
 //! processors, more requests bring less and less, not nothing ([`knee`]). What most answers take on their way to their
 //! clients counts as time at the server ([`away`]); polls are no work ([`polls`]), and who hangs has no place.
 //!
@@ -42,6 +43,7 @@ mod history;
 mod invariants;
 mod kept;
 mod knee;
+mod lag;
 mod late;
 mod lines;
 mod part;
@@ -72,6 +74,7 @@ use busy::{Busy, Look};
 use chance::Chances;
 use growth::Growth;
 use history::History;
+use lag::Lag;
 use late::Late;
 use lines::Lines;
 use part::Part;
@@ -112,7 +115,7 @@ impl Config {
             lines: Lines::new(self.order, classes),
             relative: Relative::default(),
             polls: Polls::default(),
-            ticked: Timestamp::ZERO,
+            lag: Lag::default(),
             part: Part::whole(),
             waited: 0.0,
             standing: alloc::vec![0.0; classes],
@@ -153,6 +156,8 @@ struct Looks {
     settled: Timestamp,
     /// The most at work since.
     fullest: usize,
+    /// Work completed since, of average cost.
+    completed: f64,
     /// So many times W grew since the start; `None` once W is known, or those that began last took longer.
     start: Option<u32>,
     /// W without the trial of fewer that goes on.
@@ -177,8 +182,7 @@ pub struct WaitingRoom {
     lines: Lines,
     relative: Relative,
     polls: Polls,
-    /// The last tick.
-    ticked: Timestamp,
+    lag: Lag,
     part: Part,
     /// Share of the last seconds in which anybody waited.
     waited: f64,
@@ -258,6 +262,7 @@ impl AdmissionPolicy for WaitingRoom {
             self.looks.settled = cx.now + Duration::from_secs_f64(took);
         }
         self.part.complete(cost);
+        self.looks.completed += cost;
         if cx.now >= self.looks.settled && cx.peers.count == 0 {
             self.busy.complete(at_end / servers(cx), cost);
         }
@@ -285,8 +290,7 @@ impl AdmissionPolicy for WaitingRoom {
 
     fn on_tick(&mut self, cx: &mut Context<'_>) {
         self.account(cx);
-        let elapsed = cx.now.seconds_since(self.ticked);
-        self.ticked = cx.now;
+        let elapsed = self.lag.tick(cx.now);
         self.chances.refresh(cx.now);
         self.lines.refresh(cx, elapsed, cx.target, self.chances.sure());
         self.late.fade(elapsed, cx.load.in_flight + cx.waiting_in_all());
@@ -313,7 +317,7 @@ impl AdmissionPolicy for WaitingRoom {
     /// Who waited under another policy waits on, until it is late for certain.
     fn on_takeover(&mut self, cx: &mut Context<'_>) {
         self.seen = Seen { until: cx.now, at_work: cx.load.at_work() };
-        self.ticked = cx.now;
+        self.lag.begin(cx.now);
         self.expire(cx);
         self.on_completion(cx);
     }

@@ -58,7 +58,7 @@ struct World {
 }
 
 impl World {
-    fn new(takes: Takes) -> World {
+    fn new(takes: Takes, seed: u64) -> World {
         let sla = Sla::constant(Statistic::P95, Duration::from_secs(1)).expect("a target");
         let mut setup = Setup::simple("shop", sla, [ServerSetup::new("one")]);
         setup.admission = admission(r#"{ "policy": "waiting" }"#);
@@ -78,7 +78,7 @@ impl World {
             answered,
             refused,
             late,
-            drawn: 1,
+            drawn: seed,
         }
     }
 
@@ -153,7 +153,8 @@ impl World {
             let asks = self.asking.peek().map_or(u64::MAX, |Reverse(at)| *at);
             let answered = self.sent.front().map_or(u64::MAX, |(_, _, ends)| *ends);
             self.now = self.now.max(timeout.min(asks).min(answered));
-            if timeout <= self.now {
+            // In the order in which it came: a tick waits for its turn, too.
+            if timeout <= asks.min(answered) {
                 self.controller.handle_timeout(self.time());
                 self.act();
             } else if answered <= asks {
@@ -176,31 +177,37 @@ impl World {
     }
 }
 
+/// Which of the clients asks when: what is learned while the sentry is busy hangs on it.
+const SEEDS: u64 = 4;
+
 #[test]
 fn nobody_is_refused_because_the_sentry_is_slow_to_read_answers() {
-    for takes in SENTRIES {
-        let mut world = World::new(takes);
+    for (takes, seed) in worlds() {
+        let mut world = World::new(takes, seed);
         // A start from nothing.
-        world.count(12);
-        let (answered, refused, late) = world.count(3);
-        let most = 3_000_000 / (takes.ask + takes.send + takes.answer);
+        world.count(3);
+        let (answered, refused, late) = world.count(12);
+        let most = 12_000_000 / (takes.ask + takes.send + takes.answer);
         let is_well = answered * 10 >= most * 9 && refused * 1000 <= answered && late == 0;
-        assert!(is_well, "{takes:?}: {answered} of {most} answered, {late} late, {refused} refused");
+        assert!(is_well, "{takes:?}, {seed}: {answered} of {most} answered, {late} late, {refused} refused");
     }
 }
 
 #[test]
 fn servers_that_slow_down_meanwhile_are_not_buried() {
-    for takes in SENTRIES {
-        let mut world = World::new(takes);
+    for (takes, seed) in worlds() {
+        let mut world = World::new(takes, seed);
         world.count(12);
         world.service = 200;
         world.count(5);
         let (answered, refused, late) = world.count(5);
         let most = 5_000_000 / world.service;
-        // Nine tenths and hardly any late were asked for, and two of the three have it. The other has 23,092, of which
-        // 4,164 are late: with answers read a tenth of a second late it looks for places between 11 and 5,000.
-        let is_well = (answered - late) * 10 >= most * 7;
-        assert!(is_well, "{takes:?}: {answered} of {most} answered, {late} late, {refused} refused");
+        // Nine tenths were asked for, and the worst of these has 0.81: refusing takes time, too.
+        let is_well = (answered - late) * 10 >= most * 8;
+        assert!(is_well, "{takes:?}, {seed}: {answered} of {most} answered, {late} late, {refused} refused");
     }
+}
+
+fn worlds() -> impl Iterator<Item = (Takes, u64)> {
+    SENTRIES.into_iter().flat_map(|takes| (1..=SEEDS).map(move |seed| (takes, seed)))
 }

@@ -7,6 +7,7 @@ mod closed;
 mod conformance;
 mod counting;
 mod crowd;
+mod distant;
 mod documentation;
 mod due;
 mod fairness;

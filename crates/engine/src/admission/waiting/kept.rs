@@ -57,7 +57,8 @@ impl WaitingRoom {
         for (class, standing) in self.standing.iter_mut().enumerate() {
             *standing = kept.of_class(class).between("standing", (0.0, 1.0), 0.0);
         }
-        (self.seen.until, self.looks.settled, self.ticked) = (now, now, now);
+        (self.seen.until, self.looks.settled) = (now, now);
+        self.lag.begin(now);
         self.history = History::from(now);
     }
 }

@@ -78,6 +78,14 @@ impl Part {
     pub(super) fn all(&self, cx: &Context<'_>, own: f64) -> f64 {
         if cx.peers.count == 0 { own } else { self.told.in_service() + cx.peers.sum.in_service }
     }
+
+    /// Work that completes per second at all servers, of which so much is this sentry's.
+    pub(super) fn rate(&self, cx: &Context<'_>, own: f64) -> f64 {
+        if cx.peers.count == 0 || self.told.seconds == 0.0 {
+            return own;
+        }
+        (self.told.completed + cx.peers.sum.completed) / self.told.seconds
+    }
 }
 
 impl WaitingRoom {

@@ -44,6 +44,11 @@ const TRIAL: core::ops::Range<u32> = 5..8;
 /// and until one does: fewer would only be a later start. Nor is what one look says believed against them then.
 const FREE: u32 = 2;
 
+/// Who is at a server for this part of the target is in time whoever else is there: so many have places, however few
+/// keep it busy. A server that is far away, or whose answers are read many at a time, is kept busy by more than it has
+/// processors; and before one that is fast, holding requests back costs the sentry more than the server works on them.
+const UNNOTICED: f64 = 0.002;
+
 impl WaitingRoom {
     /// How many places a server has, from now on.
     pub(super) fn look_at_places(&mut self, cx: &mut Context<'_>) {
@@ -60,9 +65,10 @@ impl WaitingRoom {
             return;
         }
         let fullest = self.part.all(cx, self.looks.fullest.max(1) as f64) / servers(cx);
-        let since = self.growth.since().and_then(|from| self.history.of_late(from, cx.now));
-        let among = since.map_or(fullest, |in_flight| in_flight / servers(cx));
+        let changed = self.growth.since().and_then(|from| self.history.of_late(from, cx.now));
+        let among = changed.map_or(fullest, |in_flight| in_flight / servers(cx));
         let look = self.busy.look(fullest, stay);
+        let rate = self.part.rate(cx, core::mem::take(&mut self.looks.completed) / since) / servers(cx);
         if cx.peers.sum.places.is_some() {
             // Another says it for all.
             self.looks.last = Some(cx.now);
@@ -100,7 +106,8 @@ impl WaitingRoom {
         if is_pressed {
             places = self.try_others(places, in_time);
         }
-        self.set_places(cx, places);
+        let unnoticed = rate * (UNNOTICED * cx.target + self.lag.allowance(cx.target));
+        self.set_places(cx, places.max(unnoticed));
         (self.looks.last, self.looks.fullest) = (Some(cx.now), cx.load.at_work());
     }
 
