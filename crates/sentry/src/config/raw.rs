@@ -399,7 +399,7 @@ section! {
 
 section! {
     pub(super) struct RawPool ("in [application.pool]") {
-        /// Idle connections that each worker keeps to a server. Default: `256`.
+        /// Idle connections that each worker keeps to a server. Default: `10000`.
         idle_per_server: u64,
     }
 }

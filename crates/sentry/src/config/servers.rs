@@ -29,12 +29,15 @@ impl Default for Retry {
 /// Connections kept open to servers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// Idle connections to one server, per worker.
+    /// Idle connections to one server, per worker. Of as many as there were at once, those that are not needed are
+    /// closed after a while ([`Timeouts::server_idle`]); a bound below what is in flight closes what is needed next.
+    ///
+    /// [`Timeouts::server_idle`]: super::Timeouts::server_idle
     pub idle_per_server: usize,
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Pool { idle_per_server: 256 }
+        Pool { idle_per_server: 10_000 }
     }
 }
