@@ -15,6 +15,9 @@ use super::load::Shape;
 use super::service::{Service, free_address};
 use crate::command::{Profile, find_program, output};
 
+/// The default policy, by name: an older tidegate may have another.
+const DEFAULT: &str = "{ policy = \"waiting\" }";
+
 /// What a proxy has to do in a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Duty {
@@ -93,7 +96,7 @@ pub const CONTENDERS: &[Contender] = &[
         duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Tidegate(Profile::Dist),
         configure: |place| match place.duty {
-            Duty::Pass | Duty::PassGrpc => tidegate(place, "{ policy = \"sentry\" }"),
+            Duty::Pass | Duty::PassGrpc => tidegate(place, DEFAULT),
             _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
         },
         arguments: tidegate_arguments,
@@ -103,7 +106,7 @@ pub const CONTENDERS: &[Contender] = &[
         duties: &[Duty::Pass, Duty::PassGrpc, Duty::Refuse],
         program: Program::Before,
         configure: |place| match place.duty {
-            Duty::Pass | Duty::PassGrpc => tidegate(place, "{ policy = \"sentry\" }"),
+            Duty::Pass | Duty::PassGrpc => tidegate(place, DEFAULT),
             _ => tidegate(place, "{ policy = \"concurrency\", limit = 0, queue = 0 }"),
         },
         arguments: tidegate_arguments,
@@ -373,11 +376,11 @@ fn tidegate(place: &Place, admission: &str) -> String {
     let scheme = if place.duty == Duty::PassGrpc { "h2c://" } else { "" };
     let certificate = "\n[[application.tls.certificate]]\ncert = \"cert.pem\"\nkey = \"key.pem\"\n";
     let tls = if place.shape.is_tls() { certificate } else { "" };
-    // Limits as generous as the others': clients that may connect and idle, connections kept to the origin.
+    // Limits as generous as the others': clients that may connect and idle.
     format!(
         "[sentry]\nworkers = {}\n\n[admin]\nlisten = \"{}\"\n\n[[application]]\nname = \"bench\"\nlisten = \"{}\"\n\
          servers = [\"{scheme}{}\"]\nadmission = {admission}\nlimits = {{ connections = 12000 }}\n\
-         timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n{tls}",
+         timeouts = {{ client_idle = \"600s\" }}\n{tls}",
         place.workers, place.admin, place.listen, place.origin
     )
 }

@@ -198,8 +198,7 @@ fn method(options: &Options) -> String {
         "{rounds} rounds, in each of which every setting is started anew, settles for {settle} s, is left alone for {rest} s, \
          is warmed up and is then loaded for {seconds:.0} s. One worker on core {PROXY_CORE}; wrk (one thread, kept \
          connections, 1 kB) and the origin (nginx, at every address of 127.0.0.0/8 where there are many servers) share \
-         core {LOAD_CORE}. The policy is the default, where a setting says \
-         nothing else. Medians, in brackets the \
+         core {LOAD_CORE}. The policy is the default. Medians, in brackets the \
          range. CPU is the user and system time of the process per response; ratios are taken to the first setting in \
          the same round, also without what it takes at rest. Start is from the start of the process until it listens, \
          PSS and what it takes at rest are from before the first request. Run again with `cargo xtask bench \

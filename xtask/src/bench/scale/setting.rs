@@ -21,8 +21,6 @@ pub struct Setting {
     pub idle: usize,
     /// Whether the configuration is read again all the while.
     pub reloads: bool,
-    /// Its admission policy.
-    policy: &'static str,
     /// Seconds of load before what counts: all connections to servers are open.
     pub warm_up: f64,
     much: Much,
@@ -42,11 +40,8 @@ enum Much {
     Routes(usize),
 }
 
-/// The default policy.
-const DEFAULT: &str = "\"waiting\"";
-
 const fn setting(name: &'static str, much: Much, title: &'static str) -> Setting {
-    Setting { name, title, connections: CONNECTIONS, idle: 0, reloads: false, policy: DEFAULT, warm_up: 1.0, much }
+    Setting { name, title, connections: CONNECTIONS, idle: 0, reloads: false, warm_up: 1.0, much }
 }
 
 /// Every setting. The first is the one to which ratios are taken.
@@ -70,13 +65,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         connections: 4_000,
         warm_up: 3.0,
-        // So many, and at once again when they are refused: the default finds it too much.
-        policy: "\"none\"",
-        ..setting(
-            "active-4000",
-            Much::Nothing,
-            "4,000 connections that ask as fast as they are answered, policy `none`",
-        )
+        ..setting("active-4000", Much::Nothing, "4,000 connections that ask as fast as they are answered")
     },
 ];
 
@@ -88,14 +77,14 @@ impl Setting {
     pub fn configuration(&self, listen: SocketAddr, admin: SocketAddr, origin: SocketAddr) -> Result<String> {
         let mut text = format!("[sentry]\nworkers = 1\n\n[admin]\nlisten = \"{admin}\"\n");
         let one = |text: &mut String, name: &str, listen: SocketAddr, more: &str| {
-            application(text, (name, self.policy), listen, &[origin], more);
+            application(text, name, listen, &[origin], more);
         };
         match self.much {
             Much::Nothing => one(&mut text, "bench", listen, ""),
             Much::Rules(count) => one(&mut text, "bench", listen, &rules(count, by_place)),
             Much::Headers(count) => one(&mut text, "bench", listen, &rules(count, by_header)),
             Much::Servers(count) => {
-                application(&mut text, ("bench", self.policy), listen, &addresses(count, origin.port()), "");
+                application(&mut text, "bench", listen, &addresses(count, origin.port()), "");
             }
             Much::Listeners(count) => {
                 for number in 1..count {
@@ -115,19 +104,13 @@ impl Setting {
     }
 }
 
-fn application(
-    text: &mut String,
-    (name, policy): (&str, &str),
-    listen: SocketAddr,
-    servers: &[SocketAddr],
-    more: &str,
-) {
+fn application(text: &mut String, name: &str, listen: SocketAddr, servers: &[SocketAddr], more: &str) {
     let servers: Vec<_> = servers.iter().map(|server| format!("\"{server}\"")).collect();
     let _ = write!(
         text,
         "\n[[application]]\nname = \"{name}\"\nlisten = \"{listen}\"\nservers = [{}]\n\
-         admission = {policy}\nlimits = {{ connections = 12000 }}\n\
-         timeouts = {{ client_idle = \"600s\" }}\npool = {{ idle_per_server = 64 }}\n{more}",
+         limits = {{ connections = 12000 }}\n\
+         timeouts = {{ client_idle = \"600s\" }}\n{more}",
         servers.join(", ")
     );
 }
