@@ -80,7 +80,7 @@ impl Part {
     }
 
     /// Work that completes per second at all servers, of which so much is this sentry's.
-    pub(super) fn rate(&self, cx: &Context<'_>, own: f64) -> f64 {
+    pub(super) fn completed_per_second(&self, cx: &Context<'_>, own: f64) -> f64 {
         if cx.peers.count == 0 || self.told.seconds == 0.0 {
             return own;
         }

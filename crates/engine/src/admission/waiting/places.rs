@@ -68,7 +68,8 @@ impl WaitingRoom {
         let changed = self.growth.since().and_then(|from| self.history.of_late(from, cx.now));
         let among = changed.map_or(fullest, |in_flight| in_flight / servers(cx));
         let look = self.busy.look(fullest, stay);
-        let rate = self.part.rate(cx, core::mem::take(&mut self.looks.completed) / since) / servers(cx);
+        let own = core::mem::take(&mut self.looks.completed);
+        let rate = self.part.completed_per_second(cx, own / since) / servers(cx);
         if cx.peers.sum.places.is_some() {
             // Another says it for all.
             self.looks.last = Some(cx.now);
