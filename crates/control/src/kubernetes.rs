@@ -18,13 +18,13 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ObjectMeta;
 use kube::{Client, Error, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use thiserror::Error as ThisError;
+use tidegate_kubernetes::{causes, load};
 use tokio::time::timeout;
 
 use crate::worker::{PATIENCE, Worker};
@@ -253,33 +253,6 @@ impl ApiError {
             _ => ApiError::Answer(text),
         }
     }
-}
-
-/// How the API server is reached: by this file, or as `kubectl` does it, or as a pod does.
-pub(crate) async fn load(kubeconfig: Option<PathBuf>) -> Result<kube::Config, String> {
-    match kubeconfig {
-        Some(path) => {
-            let read =
-                Kubeconfig::read_from(&path).map_err(|error| format!("{}: {}", path.display(), causes(&error)))?;
-            let found = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-            found.map_err(|error| format!("{}: {}", path.display(), causes(&error)))
-        }
-        None => kube::Config::infer().await.map_err(|error| causes(&error)),
-    }
-}
-
-/// An error with what is behind it: the outermost says least.
-pub(crate) fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(cause) = inner {
-        let more = cause.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        inner = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
 pub use peers::{PeerPlace, Peers};
 pub use place::Asker;
-pub(crate) use place::{Place, domain};
+pub(crate) use place::{Place, Pods, domain};
 pub use routing::Routing;
 pub use server_file::ServerFile;
 pub use servers::{Pool, Retry, Server};

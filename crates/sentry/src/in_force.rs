@@ -102,7 +102,7 @@ impl Endpoint {
         match Place::of(at).ok()? {
             Place::Address(address) => Some(Endpoint::Tcp(address)),
             Place::Socket(path) => Some(Endpoint::Unix(path.to_owned())),
-            Place::Host { .. } | Place::Service(_) | Place::Behind(_) => None,
+            Place::Host { .. } | Place::Service(_) | Place::Pods(_) | Place::Behind(_) => None,
         }
     }
 }

@@ -1,19 +1,21 @@
 //! Servers and other sentries that the configuration does not list one by one: names, which are all of their
-//! addresses, and files of servers. They are looked up and watched on a thread of the process's own; workers never
-//! wait for either.
+//! addresses, services of Kubernetes, which are their pods, and files of servers. They are looked up and watched on a
+//! thread of the process's own; workers never wait for any of it.
 //!
-//! `course` is what is believed of a name, and when; `lookup` asks; `files` watches. What is found goes to those who
-//! want it (`seeker`): to applications (`App::find`), where it enters as a reload does, and to the exchange with other
-//! sentries.
+//! `course` is what is believed of a name, and when; `lookup` asks; `pods` and `files` watch. What is found goes to
+//! those who want it (`seeker`): to applications (`App::find`), where it enters as a reload does, and to the exchange
+//! with other sentries.
 
 mod course;
 mod files;
 mod lookup;
+mod pods;
 mod seeker;
 mod view;
 
 use std::collections::HashMap;
 use std::io;
+use std::mem::{Discriminant, discriminant};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -31,6 +33,7 @@ use crate::peers;
 use course::{Answer, Course, Standing};
 use files::Watched;
 use lookup::Source;
+use pods::Followed;
 use seeker::Seeker;
 
 pub(crate) use course::{Belief, Member};
@@ -137,6 +140,23 @@ struct Kept {
     is_asked: bool,
     /// It has had an answer of some kind.
     is_answered: bool,
+    /// Which kind of answer was the last one.
+    last: Option<Discriminant<Answer>>,
+    /// Where it is not looked up.
+    followed: Option<Followed>,
+}
+
+impl Kept {
+    /// One that is new at `now`; `bell` is rung when there is news of one that is followed.
+    fn new(named: &Named, now: Duration, bell: &Arc<Notify>) -> Kept {
+        let mut course = Course::new(now);
+        course.belief = named.belief();
+        let followed = match named {
+            Named::Host { .. } | Named::Service(_) => None,
+            Named::Pods(service) => Some(Followed::start(service.clone(), bell.clone())),
+        };
+        Kept { course, is_asked: followed.is_some(), is_answered: false, last: None, followed }
+    }
 }
 
 struct Thread {
@@ -162,6 +182,7 @@ impl Thread {
         while !self.shared.stop.load(Relaxed) {
             self.follow();
             self.ask(&mut asked);
+            self.tell_first();
             self.show();
             let dues = self.names.values().filter(|kept| !kept.is_asked).map(|kept| kept.course.due());
             let files = (!self.files.is_empty()).then_some(look);
@@ -188,12 +209,12 @@ impl Thread {
         let now = self.now();
         let wanted: Vec<_> = self.seekers.iter().map(Seeker::names).collect();
         self.names.retain(|named, _| wanted.iter().any(|names| names.contains(named)));
-        for kept in self.names.values_mut() {
-            kept.course.belief = Belief::default();
+        for (named, kept) in &mut self.names {
+            kept.course.belief = named.belief();
         }
         for (seeker, names) in self.seekers.iter().zip(wanted) {
             for named in names {
-                let new = || Kept { course: Course::new(now), is_asked: false, is_answered: false };
+                let new = || Kept::new(&named, now, &self.shared.bell);
                 let course = &mut self.names.entry(named.clone()).or_insert_with(new).course;
                 course.belief = course.belief.and(seeker.belief());
                 // Another had it before this one.
@@ -210,6 +231,10 @@ impl Thread {
         for path in wanted {
             self.files.entry(path).or_insert_with_key(|path| Watched::new(path));
         }
+    }
+
+    /// Says, once, that every name has had an answer.
+    fn tell_first(&mut self) {
         if self.names.values().all(|kept| kept.is_answered)
             && let Some(first) = self.first.take()
         {
@@ -218,11 +243,18 @@ impl Thread {
         }
     }
 
-    /// Asks for names whose time has come.
+    /// Asks for names whose time has come, and hears of those that are followed.
     fn ask(&mut self, asked: &mut Asked) {
         let now = self.now();
         let resolvers = self.shared.resolvers().clone();
+        let mut heard = Vec::new();
         for (named, kept) in &mut self.names {
+            if let Some(followed) = &kept.followed {
+                // The last answer counts once more in time: that there is none is believed after a while.
+                let is_due = !kept.is_asked && kept.course.due() <= now;
+                heard.extend(followed.take(is_due).into_iter().map(|answer| (named.clone(), answer)));
+                continue;
+            }
             if kept.is_asked || kept.course.due() > now || asked.len() >= AT_ONCE {
                 continue;
             }
@@ -234,6 +266,9 @@ impl Thread {
                 (named, answer.unwrap_or_else(|_| Answer::Failed(view::late())))
             });
         }
+        for (named, answer) in heard {
+            self.hear(named, answer);
+        }
     }
 
     /// A name has an answer.
@@ -243,22 +278,25 @@ impl Thread {
         let Some(kept) = self.names.get_mut(&named) else { return };
         (kept.is_asked, kept.is_answered) = (false, true);
         let course = &mut kept.course;
-        let before = (course.standing, course.problem.is_some());
+        // That there is none and that nothing is known are two things.
+        let kind = Some(discriminant(&answer));
+        let is_other = std::mem::replace(&mut kept.last, kind) != kind;
+        let is_new = is_other || course.problem.is_none();
+        let before = course.standing;
         let changed = course.handle_answer(now, answer, chance());
         let shown = || course.members.iter().map(|member| member.address.to_string()).collect::<Vec<_>>().join(", ");
         let why = course.problem.as_deref().unwrap_or_default();
         let of = users.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match course.standing {
             // Said once, until it changes.
-            Standing::Stale if before.0 != Standing::Stale => {
+            Standing::Stale if before != Standing::Stale => {
                 warn!(name = %named, of, "{why}; its addresses stay those of the last good answer: {}", shown());
             }
-            Standing::Unknown if changed || !before.1 => {
-                let advice = "correct the name, or what DNS says of it; it is asked for again";
-                warn!(name = %named, of, "{why}; it has no addresses: {advice}");
+            Standing::Unknown if changed || is_new => {
+                warn!(name = %named, of, "{why}; it has no addresses: {}", named.advice());
             }
             Standing::Fresh if changed => info!(name = %named, of, "its addresses are {}", shown()),
-            Standing::Fresh if before.0 == Standing::Stale => info!(name = %named, of, "it is answered again"),
+            Standing::Fresh if before == Standing::Stale => info!(name = %named, of, "it is answered again"),
             _ => {}
         }
         if changed {

@@ -20,6 +20,7 @@ const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-workload", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-kernel", always: &[], in_tests: &[] },
     Allowed { package: "tidegate-visitors", always: &[], in_tests: &[] },
+    Allowed { package: "tidegate-kubernetes", always: &["wire"], in_tests: &[] },
     Allowed { package: "tidegate-config", always: &["engine"], in_tests: &["workload"] },
     Allowed { package: "tidegate-classify", always: &["engine"], in_tests: &["classify"] },
     Allowed { package: "tidegate-provision", always: &["engine"], in_tests: &[] },
@@ -30,12 +31,12 @@ const ALLOWED: &[Allowed] = &[
     Allowed { package: "tidegate-nucleus", always: &["config", "wire"], in_tests: &[] },
     Allowed {
         package: "tidegate-sentry",
-        always: &["classify", "config", "engine", "kernel", "nucleus", "provision", "visitors", "wire"],
+        always: &["classify", "config", "engine", "kernel", "kubernetes", "nucleus", "provision", "visitors", "wire"],
         in_tests: &[],
     },
     Allowed {
         package: "tidegate-control",
-        always: &["config", "engine", "provision", "visitors", "wire"],
+        always: &["config", "engine", "kubernetes", "provision", "visitors", "wire"],
         in_tests: &[],
     },
     Allowed { package: "tidegate-loadgen", always: &["config", "workload"], in_tests: &[] },

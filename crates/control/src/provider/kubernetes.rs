@@ -3,8 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `fleet.rs` | which pod stands at which place: pure |
-//! | `slices.rs` | which pods a service has, from its endpoint slices: pure |
-//! | `cluster.rs` | what is asked of the API server, and what is made of its answers |
+//! | `cluster.rs` | what is asked of the API server beside which pods there are, which `tidegate-kubernetes` knows |
 //!
 //! *Intuition.* A deployment gets as many pods as places are in use. That number is said as it is and not as a
 //! difference, so every step can be done again. Endpoint slices are watched and say which pods there are.
@@ -15,7 +14,6 @@
 
 mod cluster;
 mod fleet;
-mod slices;
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -178,7 +178,10 @@ fn what_does_not_pass_by_itself_is_said_at_once() {
     let missing = cluster.provider_for("shops");
     missing.adopt(&[]);
     let error = missing.apply(&step(1, 0, START), None).expect_err("fails").to_string();
-    assert!(error.contains("shops") && error.contains("404") && error.contains("deployments and namespace"), "{error}");
+    assert!(
+        error.contains("shops") && error.contains("404") && error.contains("check its name and its namespace"),
+        "{error}"
+    );
     assert_eq!(missing.look(0, None), Presence::Absent);
     let Some(api) = &cluster.api else { return };
     assert_eq!(api.asked("/deployments/shops/scale"), 1, "it is asked once");

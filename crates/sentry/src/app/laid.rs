@@ -168,15 +168,17 @@ fn prefix<'a>(server: &'a Server, at: &'a str) -> &'a str {
     match Place::of(at) {
         _ if server.name != server.address => &server.name,
         Ok(Place::Host { name, .. } | Place::Service(name)) => name,
+        Ok(Place::Pods(pods)) => pods.service,
         _ => at,
     }
 }
 
-/// What a server is called by who asks it: the name, never what DNS made of it.
+/// What a server is called by who asks it: the name, never what DNS or an API server made of it.
 fn host(named: &Named, address: SocketAddr) -> String {
     match named {
         Named::Host { name, port } => format!("{}:{port}", name.trim_end_matches('.')),
         Named::Service(name) => format!("{}:{}", domain(name).trim_end_matches('.'), address.port()),
+        Named::Pods(pods) => format!("{}:{}", pods.host(), address.port()),
     }
 }
 

@@ -5,6 +5,8 @@ use std::path::Path;
 
 /// What makes a name of a service, to be looked up by SRV.
 const SERVICE: &str = "srv:";
+/// What makes a service of Kubernetes, whose pods are the servers.
+const PODS: &str = "kubernetes:";
 /// What makes a path of a Unix socket.
 const SOCKET: &str = "unix:";
 
@@ -71,10 +73,22 @@ pub(crate) enum Place<'a> {
     Host { name: &'a str, port: u16 },
     /// Where the SRV records of a name say.
     Service(&'a str),
+    /// At the pods of a service of Kubernetes.
+    Pods(Pods<'a>),
     /// At a Unix socket of this machine.
     Socket(&'a Path),
     /// Wherever a proxy that asks sends it.
     Behind(Asker),
+}
+
+/// The pods of a service of Kubernetes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pods<'a> {
+    pub(crate) service: &'a str,
+    /// `None`: the one in which this sentry runs.
+    pub(crate) namespace: Option<&'a str>,
+    /// Name or number; `None`: the first TCP port of the service.
+    pub(crate) port: Option<&'a str>,
 }
 
 impl<'a> Place<'a> {
@@ -91,6 +105,9 @@ impl<'a> Place<'a> {
         }
         if let Some(name) = at.strip_prefix(SERVICE) {
             return service(name);
+        }
+        if let Some(service) = at.strip_prefix(PODS) {
+            return pods(service).map(Place::Pods);
         }
         if at.contains('/') {
             return Err("a server has no path; write \"host:port\"".to_owned());
@@ -140,6 +157,25 @@ fn service(name: &str) -> Result<Place<'_>, String> {
     Ok(Place::Service(name))
 }
 
+fn pods(text: &str) -> Result<Pods<'_>, String> {
+    let (name, port) = text.split_once(':').map_or((text, None), |(name, port)| (name, Some(port)));
+    let (service, namespace) = name.split_once('.').map_or((name, None), |(name, space)| (name, Some(space)));
+    let is_name = |name: &str| {
+        let has_ends = !name.starts_with('-') && !name.ends_with('-');
+        let is_in = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        has_ends && (1..=63).contains(&name.len()) && name.bytes().all(is_in)
+    };
+    if !is_name(service) || !namespace.is_none_or(is_name) {
+        return Err("no service of Kubernetes; write \"kubernetes:SERVICE:PORT\", or, where it is in another \
+                    namespace, \"kubernetes:SERVICE.NAMESPACE:PORT\""
+            .to_owned());
+    }
+    if !port.is_none_or(is_name) || port.is_some_and(|port| port.parse::<u32>().is_ok_and(|n| n == 0 || n > 65535)) {
+        return Err("no port of a service; write its name, such as \"http\", or its number at the pods".to_owned());
+    }
+    Ok(Pods { service, namespace, port })
+}
+
 /// The domain of `_service._protocol.domain`.
 pub(crate) fn domain(service: &str) -> &str {
     service.splitn(3, '.').nth(2).unwrap_or(service)
@@ -177,6 +213,11 @@ mod tests {
         let service = "_http._tcp.a.internal";
         assert_eq!(Place::of("srv:_http._tcp.a.internal"), Ok(Place::Service(service)));
         assert_eq!(domain(service), "a.internal");
+        let pods = Pods { service: "shop", namespace: None, port: None };
+        assert_eq!(Place::of("kubernetes:shop"), Ok(Place::Pods(pods)));
+        assert_eq!(Place::of("kubernetes:shop:8080"), Ok(Place::Pods(Pods { port: Some("8080"), ..pods })));
+        let elsewhere = Pods { namespace: Some("web"), port: Some("http"), ..pods };
+        assert_eq!(Place::of("kubernetes:shop.web:http"), Ok(Place::Pods(elsewhere)));
         assert_eq!(Place::of("envoy"), Ok(Place::Behind(Asker::Envoy)));
         assert_eq!(Place::of("nginx"), Ok(Place::Behind(Asker::Nginx)));
         assert_eq!(Place::of("haproxy"), Ok(Place::Behind(Asker::Haproxy)));
@@ -191,6 +232,12 @@ mod tests {
             ("srv:shop.internal", "srv:_http._tcp"),
             ("srv:_http._tcp", "srv:_http._tcp."),
             ("srv:_http._tcp.a:80", "ports are in the SRV records"),
+            ("kubernetes:", "kubernetes:SERVICE:PORT"),
+            ("kubernetes:Shop", "kubernetes:SERVICE:PORT"),
+            ("kubernetes:shop.web.svc.cluster.local:http", "kubernetes:SERVICE.NAMESPACE:PORT"),
+            ("kubernetes:shop:", "no port of a service"),
+            ("kubernetes:shop:0", "no port of a service"),
+            ("kubernetes:shop:65536", "no port of a service"),
             ("a..b:80", "neither a name nor an address"),
             ("a b:80", "neither a name nor an address"),
             ("a/b:80", "no path"),

@@ -18,7 +18,8 @@ use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hickory_resolver::{Hosts, Resolver, ResolverBuilder, TokioResolver};
 
-use super::course::{Answer, Good, MOST, Member, Missing};
+use super::course::{Answer, Belief, Good, HOLD, MOST, Member, Missing};
+use super::pods::{self, Service};
 use crate::config::{PeerPlace, Place};
 use crate::reload::{Print, print};
 
@@ -38,6 +39,9 @@ const HOSTS_TTL: Duration = Duration::from_secs(5);
 /// A server's weight in an SRV record whose weight is 0, beside others that have some.
 const LEAST_WEIGHT: f64 = 0.1;
 
+/// So many pods of a service are used at most, as servers.
+const MOST_PODS: usize = 1024;
+
 /// A name to look up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Named {
@@ -45,6 +49,8 @@ pub(crate) enum Named {
     Host { name: String, port: u16 },
     /// Where the SRV records of a name say.
     Service(String),
+    /// The pods of a service of Kubernetes, which are not looked up but followed.
+    Pods(Service),
 }
 
 impl Named {
@@ -53,7 +59,24 @@ impl Named {
         match Place::of(at).ok()? {
             Place::Host { name, port } => Some(Named::Host { name: name.to_owned(), port }),
             Place::Service(name) => Some(Named::Service(name.to_owned())),
+            Place::Pods(pods) => Some(Named::Pods(Service::new(pods))),
             Place::Address(_) | Place::Socket(_) | Place::Behind(_) => None,
+        }
+    }
+
+    /// How much of what is said of it is believed, at least.
+    pub(super) fn belief(&self) -> Belief {
+        match self {
+            Named::Host { .. } | Named::Service(_) => Belief::default(),
+            Named::Pods(_) => Belief { most: MOST_PODS, hold: HOLD },
+        }
+    }
+
+    /// What to do when it leads nowhere.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Named::Host { .. } | Named::Service(_) => "correct the name, or what DNS says of it; it is asked for again",
+            Named::Pods(_) => "correct the name, or let pods be ready; they are watched",
         }
     }
 
@@ -170,6 +193,7 @@ impl Asker {
                 Good { members, ttl: found.ttl, missing: found.missing, left_out: 0 }
             }),
             Named::Service(name) => self.service(name).await,
+            Named::Pods(service) => return pods::look_up(service).await,
         };
         match found {
             Ok(good) => Answer::Found(reachable(good)),

@@ -129,6 +129,7 @@ impl fmt::Display for Named {
         match self {
             Named::Host { name, port } => write!(f, "{name}:{port}"),
             Named::Service(name) => write!(f, "srv:{name}"),
+            Named::Pods(service) => service.fmt(f),
         }
     }
 }

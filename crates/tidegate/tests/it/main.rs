@@ -9,6 +9,8 @@ mod kept;
 mod keys;
 mod measurements;
 mod nucleus;
+#[cfg(feature = "kubernetes")]
+mod pods;
 mod policing;
 mod profile;
 mod sentries;

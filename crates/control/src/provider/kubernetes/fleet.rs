@@ -12,23 +12,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use tidegate_kubernetes::Pod;
+
 use crate::plane::Process;
 use crate::provider::Presence;
 
 /// A pod that was to go and is still there after so long may be used again.
 const LEAVES: Duration = Duration::from_secs(60);
-
-/// A pod, as its service sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pod {
-    pub(super) uid: String,
-    /// Its name; none where the service does not say that it is a pod.
-    pub(super) name: Option<String>,
-    /// `host:port`.
-    pub(super) address: String,
-    pub(super) is_ready: bool,
-    pub(super) is_terminating: bool,
-}
 
 /// Every place and every pod.
 #[derive(Debug)]
@@ -120,7 +110,7 @@ impl Fleet {
 
     /// Where a place's pod listens.
     pub(super) fn address(&self, server: usize) -> Option<String> {
-        self.place(server)?.1.map(|pod| pod.address.clone())
+        self.place(server)?.1.map(|pod| pod.address.to_string())
     }
 
     /// What a place's pod is called.
@@ -187,7 +177,7 @@ mod tests {
     use super::*;
 
     fn pod(uid: &str, is_ready: bool) -> Pod {
-        let (name, address) = (Some(format!("pod-{uid}")), format!("10.0.0.1:{}", 8000 + u16::from(uid.as_bytes()[0])));
+        let (name, address) = (Some(format!("pod-{uid}")), ([10, 0, 0, 1], 8000 + u16::from(uid.as_bytes()[0])).into());
         Pod { uid: uid.to_owned(), name, address, is_ready, is_terminating: false }
     }
 

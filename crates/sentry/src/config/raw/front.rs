@@ -97,8 +97,9 @@ section! {
         /// What it is called in metrics, logs and on the dashboard. Default: its address.
         name: String,
         /// `"host:port"`, where a host with [a name](names.md) is all of its addresses;
-        /// `"srv:_http._tcp.shop.internal"` for what SRV records say; `"unix:/run/app.sock"` for a Unix socket. Before
-        /// it, `https://` for [TLS](tls.md#tls-to-servers), `h2c://` for [HTTP/2](http2.md#servers), `h2://` for both.
+        /// `"srv:_http._tcp.shop.internal"` for what SRV records say; `"kubernetes:shop:http"` for [pods of a
+        /// service](kubernetes.md#a-sentry-before-a-service); `"unix:/run/app.sock"` for a Unix socket. Before it,
+        /// `https://` for [TLS](tls.md#tls-to-servers), `h2c://` for [HTTP/2](http2.md#servers), `h2://` for both.
         /// Required.
         address: String,
         /// Instead of `address`: [a file of servers](names.md#files-of-servers), read again when it changes. Default:

@@ -227,10 +227,14 @@ impl Resolver<'_, '_, '_> {
                 asker.title(),
                 asker.name()
             )),
+            Place::Pods(_) if !cfg!(feature = "kubernetes") => Err(NOT_BUILT.to_owned()),
             _ => Ok(()),
         }
     }
 }
+
+/// Why a build without the feature cannot do it, and what to do.
+const NOT_BUILT: &str = "this program was built without Kubernetes; build it with --features kubernetes";
 
 /// Who has the admin API's address.
 const ADMIN: &str = "the admin listener";

@@ -138,6 +138,17 @@ impl Api {
         self.inner().verbs.clone()
     }
 
+    /// From now on an object is so, where kubeconfigs lead to.
+    pub fn put(&self, resource: &str, name: &str, object: Value) {
+        let key = (resource.to_owned(), String::from("home"), name.to_owned());
+        let mut inner = self.inner();
+        let kind = if inner.objects.contains_key(&key) { "MODIFIED" } else { "ADDED" };
+        drop(inner.keep(kind, key, object));
+        let version = inner.version;
+        drop(inner);
+        self.changed.send_replace(version);
+    }
+
     /// Is not there any more.
     pub fn stop(&self) {
         drop(self.stop.lock().unwrap_or_else(PoisonError::into_inner).take());

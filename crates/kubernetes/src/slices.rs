@@ -5,14 +5,27 @@
 //! counts. `ready` missing means ready (`EndpointConditions` in the API).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointPort, EndpointSlice};
 
-use super::fleet::Pod;
+/// A pod, as its service sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// What tells it from every other one, at any time.
+    pub uid: String,
+    /// Its name; none where the service does not say that it is a pod.
+    pub name: Option<String>,
+    /// Where it serves.
+    pub address: SocketAddr,
+    /// Whether it is to get requests.
+    pub is_ready: bool,
+    /// Whether somebody wants it to go.
+    pub is_terminating: bool,
+}
 
 /// The pods of a service's slices, at the port of that name or number; else at the first one.
-pub(super) fn pods<'a>(slices: impl Iterator<Item = &'a EndpointSlice>, port: Option<&str>) -> Vec<Pod> {
+pub fn pods<'a>(slices: impl Iterator<Item = &'a EndpointSlice>, port: Option<&str>) -> Vec<Pod> {
     let mut found: BTreeMap<String, (bool, Pod)> = BTreeMap::new();
     for slice in slices {
         let Some(port) = number(slice.ports.as_deref().unwrap_or_default(), port) else { continue };
@@ -42,13 +55,13 @@ fn number(ports: &[EndpointPort], wanted: Option<&str>) -> Option<u16> {
 fn pod(endpoint: &Endpoint, port: u16) -> Option<Pod> {
     // Names in place of addresses are of services outside.
     let ip: IpAddr = endpoint.addresses.first()?.parse().ok()?;
-    let address = std::net::SocketAddr::new(ip, port).to_string();
+    let address = SocketAddr::new(ip, port);
     let target = endpoint.target_ref.as_ref();
     let is_pod = target.is_some_and(|target| target.kind.as_deref() == Some("Pod"));
     let conditions = endpoint.conditions.as_ref();
     let is_terminating = conditions.and_then(|conditions| conditions.terminating).unwrap_or(false);
     Some(Pod {
-        uid: target.and_then(|target| target.uid.clone()).unwrap_or_else(|| address.clone()),
+        uid: target.and_then(|target| target.uid.clone()).unwrap_or_else(|| address.to_string()),
         name: target.filter(|_| is_pod).and_then(|target| target.name.clone()),
         address,
         is_ready: conditions.and_then(|conditions| conditions.ready).unwrap_or(true) && !is_terminating,
