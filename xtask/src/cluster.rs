@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: tidegate's control plane on a real API server of Kubernetes.
+//! `cargo xtask cluster`: tidegate's control plane, and a sentry without one, on a real API server of Kubernetes.
 //!
 //! | file | question |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | `api.rs` | what is asked of it |
 //! | `kubelet.rs` | who makes processes of pods |
 //! | `home.rs`, `member.rs` | what stands in a namespace, and tidegate's programs there |
-//! | `manifests.rs`, `scaling.rs`, `rights.rs`, `election.rs`, `away.rs` | the checks |
+//! | `manifests.rs`, `scaling.rs`, `rights.rs`, `election.rs`, `away.rs`, `pods.rs` | the checks |
 //!
 //! There is neither a node nor a container: pods are processes, at addresses of a network of the run's own.
 
@@ -19,6 +19,7 @@ mod kubelet;
 mod machinery;
 mod manifests;
 mod member;
+mod pods;
 mod program;
 mod rights;
 mod scaling;
@@ -52,6 +53,7 @@ const PARTS: &[Part] = &[
     ("rights", rights::check),
     ("election", election::check),
     ("away", away::check),
+    ("pods", pods::check),
 ];
 /// Rows of [`programs::PROGRAMS`] without which it cannot run.
 pub const NEEDS: &[&str] = &["curl", "go", "ip", "openssl"];

@@ -96,18 +96,26 @@ impl Cluster {
         let mut rules = api.get(&role)?["rules"].take();
         change(&mut rules)?;
         api.patch(&role, &json!({ "rules": rules }))?;
-        await_rights(&api, name, &rules)?;
+        await_rights(&api, name, ACCOUNT, &rules)?;
         api.make(&format!("/apis/apps/v1/namespaces/{name}/deployments"), &shop(0))?;
         let dir = self.dir.join(name);
         fs::create_dir_all(&dir)?;
-        let token = api.token_of(name, ACCOUNT)?;
-        let kubeconfig = self.machinery.write_kubeconfig(name, &token, name)?;
+        let kubeconfig = self.kubeconfig(name, ACCOUNT)?;
         let pods = format!("/api/v1/namespaces/{name}/pods?labelSelector=app.kubernetes.io%2Fname%3D{ACCOUNT}");
         let (control_pods, _) = awaited("two pods for control planes", SOON, || {
             let names = names(&api.get(&pods)?);
             Ok((names.len() == 2).then_some(names))
         })?;
         Ok(Home { api, name: name.to_owned(), dir, kubeconfig, control_pods })
+    }
+
+    /// A file that leads to the API server with the rights of an account of a namespace.
+    ///
+    /// # Errors
+    /// When the API server gives it no token.
+    pub fn kubeconfig(&self, namespace: &str, account: &str) -> Result<PathBuf> {
+        let token = self.machinery.api.token_of(namespace, account)?;
+        self.machinery.write_kubeconfig(&format!("{namespace}-{account}"), &token, namespace)
     }
 }
 
@@ -246,8 +254,11 @@ fn shop(replicas: u32) -> Value {
     })
 }
 
-/// Waits until the API server knows of all rights: it hears of changes as everybody does.
-fn await_rights(api: &Api, namespace: &str, rules: &Value) -> Result<()> {
+/// Waits until the API server knows of all rights of an account: it hears of changes as everybody does.
+///
+/// # Errors
+/// When it does not hear of them.
+pub fn await_rights(api: &Api, namespace: &str, account: &str, rules: &Value) -> Result<()> {
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(|text| Some(text.as_str()?.to_owned())).collect()
     };
@@ -260,14 +271,23 @@ fn await_rights(api: &Api, namespace: &str, rules: &Value) -> Result<()> {
                 "namespace": namespace, "verb": verb, "group": rule["apiGroups"][0], "resource": resource,
                 "subresource": subresource, "name": names[0],
             });
-            let user = format!("system:serviceaccount:{namespace}:{ACCOUNT}");
-            let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
-            awaited("the API server knows the Role", SOON, || {
-                let review = api.make("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
-                Ok((review["status"]["allowed"] == true).then_some(()))
-            })?;
+            await_right(api, namespace, account, &attributes, true)?;
         }
     }
+    Ok(())
+}
+
+/// Waits until the API server knows that an account may do this, or may not.
+///
+/// # Errors
+/// When it does not hear of it.
+pub fn await_right(api: &Api, namespace: &str, account: &str, attributes: &Value, may: bool) -> Result<()> {
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
+    awaited("the API server knows the Role", SOON, || {
+        let review = api.make("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review)?;
+        Ok((review["status"]["allowed"] == may).then_some(()))
+    })?;
     Ok(())
 }
 

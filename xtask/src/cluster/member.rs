@@ -42,10 +42,10 @@ pub struct Member {
     pub pod: String,
 }
 
-/// A sentry that has its servers from control planes.
+/// A sentry that has its servers from control planes, or follows the pods of a service.
 #[derive(Debug)]
 pub struct Sentry {
-    _running: Running,
+    running: Running,
     listen: SocketAddr,
     admin: SocketAddr,
     dir: PathBuf,
@@ -191,9 +191,12 @@ impl Member {
 
     /// What it logged that was refused for want of a right.
     pub fn refusals(&self) -> Vec<String> {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
-        log.lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect()
+        refusals(&fs::read_to_string(&self.log).unwrap_or_default())
     }
+}
+
+fn refusals(log: &str) -> Vec<String> {
+    log.lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect()
 }
 
 impl Sentry {
@@ -202,20 +205,36 @@ impl Sentry {
     /// # Errors
     /// When it cannot be started.
     pub fn start(home: &Home, members: &[Member]) -> Result<Self> {
-        let (listen, admin) = (free_address()?, free_address()?);
         let connect: Vec<_> = members.iter().map(|member| format!("\"{}\"", member.listen)).collect();
+        let control = format!("[control]\nconnect = [{}]\nkey_file = \"key\"\nname = \"one\"\n", connect.join(", "));
+        Self::with(home, &control, "", &home.kubeconfig)
+    }
+
+    /// Starts it before the pods of `shop`, which it follows with the rights to which this file leads.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn following(home: &Home, kubeconfig: &Path) -> Result<Self> {
+        Self::with(home, "", "servers = \"kubernetes:shop-pods:http\"\n", kubeconfig)
+    }
+
+    fn with(home: &Home, tables: &str, servers: &str, kubeconfig: &Path) -> Result<Self> {
+        let (listen, admin) = (free_address()?, free_address()?);
         let text = format!(
-            "[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n\
-             [control]\nconnect = [{}]\nkey_file = \"key\"\nname = \"one\"\n\
-             [[application]]\nname = \"shop\"\nlisten = \"{listen}\"\ntarget = \"500ms\"\n",
-            connect.join(", ")
+            "[admin]\nlisten = \"{admin}\"\n[sentry]\nworkers = 1\n{tables}\
+             [[application]]\nname = \"shop\"\nlisten = \"{listen}\"\ntarget = \"500ms\"\n{servers}"
         );
         let file = home.dir.join("sentry.toml");
         fs::write(&file, text)?;
         let mut program = Command::new(tidegate());
-        program.args(["run", "-c"]).arg(&file);
+        program.args(["run", "-c"]).arg(&file).env("KUBECONFIG", kubeconfig);
         let running = Running::start(program, &home.dir.join("sentry.log"))?;
-        Ok(Self { _running: running, listen, admin, dir: home.dir.clone() })
+        Ok(Self { running, listen, admin, dir: home.dir.clone() })
+    }
+
+    /// What it logged that was refused for want of a right.
+    pub fn refusals(&self) -> Vec<String> {
+        refusals(&self.running.log())
     }
 
     /// The addresses of its servers; none, if it says nothing. Those that left are shown until the next change.
