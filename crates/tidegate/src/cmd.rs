@@ -10,6 +10,7 @@ mod fit;
 mod key;
 mod load;
 mod nucleus;
+mod operator;
 mod police;
 mod profile;
 mod replay;
@@ -40,6 +41,7 @@ pub enum Command {
     #[command(hide = true)]
     Police(police::Args),
     Control(control::Args),
+    Operator(operator::Args),
     Key(key::Args),
     Emulate(emulate::Args),
     Demo(demo::Args),
@@ -55,7 +57,7 @@ impl Command {
     /// The default level of the log: `INFO` for commands that run a service, `WARN` for commands that compute a figure.
     pub fn log_level(&self) -> LevelFilter {
         match self {
-            Command::Run(_) | Command::Nucleus(_) | Command::Control(_) => LevelFilter::INFO,
+            Command::Run(_) | Command::Nucleus(_) | Command::Control(_) | Command::Operator(_) => LevelFilter::INFO,
             _ => LevelFilter::WARN,
         }
     }
@@ -74,6 +76,7 @@ impl Command {
             Command::Nucleus(args) => nucleus::run(args),
             Command::Police(police::Args {}) => police::run(),
             Command::Control(args) => control::run(&args),
+            Command::Operator(args) => operator::run(args),
             Command::Key(args) => key::run(&args),
             Command::Emulate(args) => emulate::run(&args),
             Command::Demo(args) => demo::run(args),

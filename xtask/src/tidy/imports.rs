@@ -39,6 +39,7 @@ const ALLOWED: &[Allowed] = &[
         always: &["config", "engine", "kubernetes", "provision", "visitors", "wire"],
         in_tests: &[],
     },
+    Allowed { package: "tidegate-operator", always: &["kubernetes", "sentry", "wire"], in_tests: &[] },
     Allowed { package: "tidegate-loadgen", always: &["config", "workload"], in_tests: &[] },
     Allowed {
         package: "tidegate-testbed",
@@ -70,6 +71,7 @@ const ALLOWED: &[Allowed] = &[
             "experiment",
             "loadgen",
             "nucleus",
+            "operator",
             "provision",
             "sentry",
             "sim",

@@ -11,6 +11,8 @@ mod measurements;
 mod nucleus;
 #[cfg(feature = "kubernetes")]
 mod pods;
+#[cfg(feature = "kubernetes")]
+mod policies;
 mod policing;
 mod profile;
 mod sentries;

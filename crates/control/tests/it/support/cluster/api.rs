@@ -1,8 +1,8 @@
 //! A server on loopback that answers as an API server does: objects with versions, conflicts, watches, and what goes
 //! wrong with each.
 //!
-//! Knows what the tests and the provider use, no more: create, read, list by label and page, replace, merge, delete,
-//! the scale subresource, watches with bookmarks.
+//! Knows what the tests and our programs use, no more: create, read, list by label and page, replace, merge, delete,
+//! the scale subresource, watches with bookmarks. What is applied is merged: nothing that was there before goes.
 #![allow(dead_code, reason = "each of the two crates whose tests take it uses a part of it")]
 
 #[path = "faults.rs"]
@@ -203,6 +203,7 @@ async fn answer(
     if is_watch {
         return follow(&api, target, &query);
     }
+    // What is applied is YAML by name, and JSON in truth.
     let given: Value = serde_json::from_slice(&body).unwrap_or_default();
     let (response, version) = {
         let mut inner = api.inner();
@@ -262,7 +263,8 @@ impl Inner {
     }
 
     fn answer(&mut self, method: &Method, target: &Target, query: &HashMap<String, String>, given: Value) -> Response {
-        let given_name = given["metadata"]["name"].as_str().map(str::to_owned);
+        let generated = || Some(format!("{}{}", given["metadata"]["generateName"].as_str()?, self.version));
+        let given_name = given["metadata"]["name"].as_str().map(str::to_owned).or_else(generated);
         let Some(name) = target.name.clone().or_else(|| given_name.filter(|_| *method == Method::POST)) else {
             return self.list(target, query);
         };
@@ -272,6 +274,7 @@ impl Inner {
         match (method.as_str(), known, target.sub.as_deref()) {
             ("POST", Some(_), _) => status(409, "AlreadyExists", &format!("\"{name}\" already exists")),
             ("POST", None, _) => self.keep("ADDED", key, given),
+            ("PATCH", None, None) if query.contains_key("fieldManager") => self.keep("ADDED", key, given),
             (_, None, _) => missing(),
             ("GET", Some(object), None) => json_of(&object),
             ("GET", Some(object), Some("scale")) => {
@@ -300,7 +303,7 @@ impl Inner {
                 }
                 self.keep("MODIFIED", key, new)
             }
-            ("PATCH", Some(mut object), None) => {
+            ("PATCH", Some(mut object), None | Some("status")) => {
                 merge(&mut object, &given);
                 self.keep("MODIFIED", key, object)
             }
