@@ -5,9 +5,9 @@
 //! | `program.rs` | how the program that is Kubernetes comes to be |
 //! | `machinery.rs` | how it runs: etcd, API server, controllers |
 //! | `api.rs` | what is asked of it |
-//! | `kubelet.rs` | who makes processes of pods |
+//! | `kubelet.rs`, `volumes.rs` | who makes processes of pods, and what these find mounted |
 //! | `home.rs`, `member.rs` | what stands in a namespace, and tidegate's programs there |
-//! | `manifests.rs`, `scaling.rs`, `rights.rs`, `election.rs`, `away.rs`, `pods.rs` | the checks |
+//! | `manifests.rs`, `scaling.rs`, `rights.rs`, `election.rs`, `away.rs`, `pods.rs`, `policies.rs` | the checks |
 //!
 //! There is neither a node nor a container: pods are processes, at addresses of a network of the run's own.
 
@@ -20,9 +20,11 @@ mod machinery;
 mod manifests;
 mod member;
 mod pods;
+mod policies;
 mod program;
 mod rights;
 mod scaling;
+mod volumes;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -54,6 +56,7 @@ const PARTS: &[Part] = &[
     ("election", election::check),
     ("away", away::check),
     ("pods", pods::check),
+    ("policies", policies::check),
 ];
 /// Rows of [`programs::PROGRAMS`] without which it cannot run.
 pub const NEEDS: &[&str] = &["curl", "go", "ip", "openssl"];

@@ -24,6 +24,8 @@ pub const MISSPELT: &str = "naem";
 const LATE: Duration = Duration::from_secs(120);
 const SERVICE: &str = "shop-pods.yaml";
 const FOLDER: &str = "deploy/kubernetes";
+/// The one kind of these objects that is of no namespace.
+const CLUSTER_WIDE: &str = "CustomResourceDefinition";
 
 /// Kubernetes, with a node.
 #[derive(Debug)]
@@ -57,7 +59,7 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses it.
     pub fn new(machinery: Machinery, dir: &Path) -> Result<Self> {
-        Ok(Self { _kubelet: Kubelet::start(&machinery.api)?, machinery, dir: dir.to_owned() })
+        Ok(Self { _kubelet: Kubelet::start(&machinery)?, machinery, dir: dir.to_owned() })
     }
 
     /// Waits until a deployment's pod serves, of a namespace of its own: after an API server was away, what the cluster
@@ -202,10 +204,8 @@ impl Manifest {
         let plural = format!("{}s", self.kind.to_lowercase());
         // Unknown and doubled fields are errors, as they are for `kubectl`.
         let how = if is_dry { "&dryRun=All" } else { "" };
-        let path = format!(
-            "{root}/namespaces/{namespace}/{plural}/{}?fieldManager=check&fieldValidation=Strict{how}",
-            self.name
-        );
+        let within = if self.kind == CLUSTER_WIDE { String::new() } else { format!("/namespaces/{namespace}") };
+        let path = format!("{root}{within}/{plural}/{}?fieldManager=check&fieldValidation=Strict{how}", self.name);
         api.apply(&path, &self.text)
     }
 }

@@ -1,7 +1,8 @@
-//! What a node does: it takes the pods of the deployments named `shop`, makes a process of each, says when it is ready,
-//! ends it when its pod is deleted, and lets the pod go then.
+//! What a node does: it takes the pods of the deployments named `shop` and those of sentries, makes a process of each,
+//! says when it is ready, ends it when its pod is deleted, and lets the pod go then.
 //!
-//! A pod has an address of [`NETWORK`], where its process listens: an API server takes no address of loopback.
+//! A pod has an address of [`NETWORK`], where its process listens: an API server takes no address of loopback. What a
+//! sentry's container would find mounted is in a folder (`volumes.rs`).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -19,7 +20,9 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use super::home::PORT;
+use super::machinery::{Kubeconfigs, Machinery};
 use super::member::tidegate;
+use super::volumes::Volumes;
 use crate::bench::service::tie;
 use crate::bench::stop;
 
@@ -32,6 +35,8 @@ const NODE: &str = "one";
 pub const LINGERS: Duration = Duration::from_secs(1);
 /// Between two looks at what is to be done.
 const TICK: Duration = Duration::from_millis(20);
+/// What a pod has mounted is looked at so often.
+const RENEW: Duration = Duration::from_secs(1);
 /// What was refused, or not answered, is tried again.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -48,6 +53,8 @@ struct Pod {
     uid: String,
     address: SocketAddr,
     process: Child,
+    /// What a sentry has mounted.
+    volumes: Option<Volumes>,
     stage: Stage,
     next: Instant,
 }
@@ -67,7 +74,8 @@ impl Kubelet {
     ///
     /// # Errors
     /// When the API server refuses the node.
-    pub fn start(api: &Api) -> Result<Self> {
+    pub fn start(machinery: &Machinery) -> Result<Self> {
+        let api = &machinery.api;
         api.make("/api/v1/nodes", &json!({ "metadata": { "name": NODE } }))?;
         let ready = json!({ "type": "Ready", "status": "True", "reason": "check", "message": "check" });
         api.patch(&format!("/api/v1/nodes/{NODE}/status"), &json!({ "status": { "conditions": [ready] } }))?;
@@ -81,8 +89,9 @@ impl Kubelet {
                 thread::sleep(AGAIN);
             }
         });
-        let (over, api) = (is_over.clone(), api.clone());
-        let work = thread::spawn(move || Work { api, pods: BTreeMap::new(), next: 2 }.run(&inbox, &over));
+        let over = is_over.clone();
+        let work = Work { api: api.clone(), kubeconfigs: machinery.kubeconfigs(), pods: BTreeMap::new(), next: 2 };
+        let work = thread::spawn(move || work.run(&inbox, &over));
         Ok(Self { is_over, threads: vec![watch, work] })
     }
 }
@@ -99,7 +108,7 @@ impl Drop for Kubelet {
 
 /// Sends on what is told of pods, to the end of one watch.
 fn follow(api: &Api, over: &AtomicBool, events: &mpsc::SyncSender<Value>) -> Result<()> {
-    let mut curl = api.watch("/api/v1/pods?watch=1&labelSelector=app%3Dshop")?;
+    let mut curl = api.watch("/api/v1/pods?watch=1")?;
     let output = curl.stdout.take().context("curl says nothing")?;
     let (lines, told) = mpsc::sync_channel::<String>(64);
     let reader = thread::spawn(move || {
@@ -127,6 +136,7 @@ fn follow(api: &Api, over: &AtomicBool, events: &mpsc::SyncSender<Value>) -> Res
 
 struct Work {
     api: Api,
+    kubeconfigs: Kubeconfigs,
     pods: BTreeMap<String, Pod>,
     /// The next address.
     next: u16,
@@ -168,25 +178,38 @@ impl Work {
             if leaves && !matches!(pod.stage, Stage::Leaves(_) | Stage::Ended) {
                 pod.stage = Stage::Leaves(Instant::now());
             }
-        } else if !leaves && let Ok((process, address)) = self.begin() {
+        } else if !leaves && let Ok(Some((process, address, volumes))) = self.begin(&event["object"], &namespace) {
             let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-            let pod = Pod { path, uid: uid.clone(), address, process, stage: Stage::Taken, next: Instant::now() };
-            self.pods.insert(uid, pod);
+            let (stage, next) = (Stage::Taken, Instant::now());
+            self.pods.insert(uid.clone(), Pod { path, uid, address, process, volumes, stage, next });
         }
     }
 
-    /// A process that serves 20 requests/s, at the next address.
-    fn begin(&mut self) -> Result<(Child, SocketAddr)> {
+    /// The process of a pod at the next address: a server of 20 requests/s, or a sentry; `None`: neither.
+    fn begin(&mut self, pod: &Value, namespace: &str) -> Result<Option<(Child, SocketAddr, Option<Volumes>)>> {
+        let labels = &pod["metadata"]["labels"];
         let [high, low] = self.next.to_be_bytes();
-        self.next += 1;
         let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 77, high, low)), PORT);
-        let mut server = Command::new(tidegate());
-        server.args(["emulate", "--service", "50ms", "--listen", &address.to_string()]);
-        server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        tie(&mut server);
-        let process = server.spawn()?;
+        let mut program = Command::new(tidegate());
+        let volumes = if labels["app"] == "shop" {
+            program.args(["emulate", "--service", "50ms", "--listen", &address.to_string()]);
+            program.stdout(Stdio::null()).stderr(Stdio::null());
+            None
+        } else if labels["app.kubernetes.io/name"] == "tidegate-sentry" {
+            let volumes = Volumes::mount(&self.api, &self.kubeconfigs, pod, namespace, address.ip())?;
+            let log = volumes.log()?;
+            program.args(["run", "-c"]).arg(volumes.file()).env("KUBECONFIG", volumes.kubeconfig());
+            program.stdout(log.try_clone()?).stderr(log);
+            Some(volumes)
+        } else {
+            return Ok(None);
+        };
+        self.next += 1;
+        program.stdin(Stdio::null());
+        tie(&mut program);
+        let process = program.spawn()?;
         stop::remember(process.id());
-        Ok((process, address))
+        Ok(Some((process, address, volumes)))
     }
 }
 
@@ -208,6 +231,11 @@ impl Pod {
                 });
                 api.patch(&format!("{}/status", self.path), &json!({ "status": status }))?;
                 self.stage = Stage::Ready;
+            }
+            Stage::Ready => {
+                // As a node does it, only sooner.
+                self.volumes.as_ref().map_or(Ok(()), |volumes| volumes.renew(api))?;
+                self.next = Instant::now() + RENEW;
             }
             Stage::Leaves(since) if since.elapsed() >= LINGERS => {
                 // It finishes what it has.

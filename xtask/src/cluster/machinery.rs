@@ -44,6 +44,43 @@ pub struct Machinery {
     pub took: Duration,
 }
 
+/// Writes files that lead to the API server.
+#[derive(Clone, Debug)]
+pub struct Kubeconfigs {
+    dir: PathBuf,
+    address: SocketAddr,
+}
+
+impl Kubeconfigs {
+    /// One for who has this token.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, token: &str, namespace: &str) -> Result<PathBuf> {
+        let (file, authority) = (self.path(name), self.dir.join("ca.crt"));
+        let cluster = serde_json::json!({
+            "server": format!("https://{}", self.address), "certificate-authority": authority,
+        });
+        let text = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": cluster }],
+            "users": [{ "name": "test", "user": { "token": token } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": namespace } }],
+        });
+        fs::write(&file, text.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(file)
+    }
+
+    /// Where they are.
+    pub fn folder(&self) -> &Path {
+        &self.dir
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(format!("{name}.kubeconfig"))
+    }
+}
+
 impl Machinery {
     /// Starts all of it, with its files in a folder.
     ///
@@ -77,7 +114,7 @@ impl Machinery {
             self.address,
             self.dir.join("ca.crt").display(),
             self.token,
-            self.kubeconfig(ADMIN).display()
+            self.admin().display()
         )
     }
 
@@ -86,27 +123,17 @@ impl Machinery {
     /// # Errors
     /// When it cannot be written.
     pub fn write_kubeconfig(&self, name: &str, token: &str, namespace: &str) -> Result<PathBuf> {
-        let (file, authority) = (self.kubeconfig(name), self.dir.join("ca.crt"));
-        let cluster = serde_json::json!({
-            "server": format!("https://{}", self.address), "certificate-authority": authority,
-        });
-        let text = serde_json::json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{ "name": "test", "cluster": cluster }],
-            "users": [{ "name": "test", "user": { "token": token } }],
-            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": namespace } }],
-        });
-        fs::write(&file, text.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
-        Ok(file)
+        self.kubeconfigs().write(name, token, namespace)
+    }
+
+    /// Who writes files that lead to it.
+    pub fn kubeconfigs(&self) -> Kubeconfigs {
+        Kubeconfigs { dir: self.dir.clone(), address: self.address }
     }
 
     /// The file of the one who may do everything.
     pub fn admin(&self) -> PathBuf {
-        self.kubeconfig(ADMIN)
-    }
-
-    fn kubeconfig(&self, name: &str) -> PathBuf {
-        self.dir.join(format!("{name}.kubeconfig"))
+        self.kubeconfigs().path(ADMIN)
     }
 
     /// Starts the API server, at the port that it always has, on what etcd has.
@@ -134,7 +161,7 @@ impl Machinery {
 
     fn start_controllers(&mut self) -> Result<()> {
         let words = [
-            format!("--kubeconfig={}", self.kubeconfig(MANAGER).display()),
+            format!("--kubeconfig={}", self.kubeconfigs().path(MANAGER).display()),
             format!("--controllers={CONTROLLERS}"),
             "--secure-port=0".to_owned(),
             "--leader-elect=false".to_owned(),

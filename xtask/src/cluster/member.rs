@@ -24,7 +24,7 @@ pub fn tidegate() -> PathBuf {
 
 /// A running program of ours, killed when dropped.
 #[derive(Debug)]
-struct Running {
+pub struct Running {
     child: Child,
     log: PathBuf,
 }
@@ -60,7 +60,11 @@ pub struct Load {
 }
 
 impl Running {
-    fn start(mut program: Command, log: &Path) -> Result<Self> {
+    /// Starts it; what it says is added to a file.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(mut program: Command, log: &Path) -> Result<Self> {
         let output = File::options().create(true).append(true).open(log)?;
         program.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
         tie(&mut program);
@@ -69,7 +73,8 @@ impl Running {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    fn log(&self) -> String {
+    /// What it, and who wrote there before it, have said.
+    pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -195,7 +200,8 @@ impl Member {
     }
 }
 
-fn refusals(log: &str) -> Vec<String> {
+/// What was refused for want of a right, of what somebody logged.
+pub fn refusals(log: &str) -> Vec<String> {
     log.lines().filter(|line| line.contains("orbidden")).map(str::to_owned).collect()
 }
 
@@ -263,13 +269,7 @@ impl Sentry {
     /// # Errors
     /// When it cannot be started.
     pub fn load(&self, rate: u32, seconds: u64) -> Result<Load> {
-        let file = self.dir.join("load.json");
-        let _none_yet = fs::remove_file(&file);
-        let mut program = Command::new(tidegate());
-        program.args(["load", "--to", &format!("http://{}/", self.listen), "--rate", &format!("{rate}/s")]);
-        program.args(["--duration", &format!("{seconds}s"), "--timeout", "20s", "--seed", "1", "--json"]).arg(&file);
-        let ends = Instant::now() + Duration::from_secs(seconds) + SOON;
-        Ok(Load { running: Running::start(program, &self.dir.join("load.log"))?, file, ends })
+        Load::start(self.listen, rate, seconds, &self.dir)
     }
 }
 
@@ -285,6 +285,20 @@ pub struct Answers {
 }
 
 impl Load {
+    /// Puts requests a second on an address; files are in a folder.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(to: SocketAddr, rate: u32, seconds: u64, dir: &Path) -> Result<Self> {
+        let file = dir.join(format!("load-{}.json", to.ip()));
+        let _none_yet = fs::remove_file(&file);
+        let mut program = Command::new(tidegate());
+        program.args(["load", "--to", &format!("http://{to}/"), "--rate", &format!("{rate}/s")]);
+        program.args(["--duration", &format!("{seconds}s"), "--timeout", "20s", "--seed", "1", "--json"]).arg(&file);
+        let ends = Instant::now() + Duration::from_secs(seconds) + SOON;
+        Ok(Self { running: Running::start(program, &dir.join("load.log"))?, file, ends })
+    }
+
     /// Waits for its end, and gives what came of it.
     ///
     /// # Errors
