@@ -9,7 +9,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use crate::support::api::Api;
-use crate::support::{Folder, Process, free_port, get, loopback, seed, tidegate, until};
+use crate::support::{Folder, Process, free_port, get, loopback, tidegate, until};
 
 const CONFIG: &str = "tidegate.toml";
 const NAME: &str = "shop-sentry";
@@ -171,10 +171,11 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
-        let (api, folder, [a, b, c, ..]) = (Api::start(), Folder::new(), seed().to_le_bytes());
+        let (api, folder) = (Api::start(), Folder::new());
         folder.write("kubeconfig", &api.kubeconfig());
-        // Sentries of pods have fixed ports, and each test's pod an address of its own.
-        let site = Site { api, folder, ip: IpAddr::from([127, a.max(1), b, c.clamp(1, 254)]) };
+        // Sentries of pods have fixed ports, and each test's pod an address of its own: no two tests get the same port.
+        let [high, low] = free_port().to_be_bytes();
+        let site = Site { api, folder, ip: IpAddr::from([127, 1, high, low]) };
         site.say_service();
         site
     }
