@@ -1,5 +1,5 @@
-//! How an API server of Kubernetes is asked: by the control plane, which scales deployments, and by sentries, which
-//! follow the pods of a service.
+//! How an API server of Kubernetes is asked: by the control plane, which scales deployments, by sentries, which follow
+//! the pods of a service, and by the operator, which follows policies.
 //!
 //! | file | question |
 //! |---|---|
