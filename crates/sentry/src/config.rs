@@ -46,6 +46,8 @@ pub(crate) use parse::fuzz;
 pub use parse::{Checked, OneLine};
 pub use peers::{PeerPlace, Peers};
 pub use place::Asker;
+#[cfg(not(feature = "kubernetes"))]
+pub(crate) use place::NOT_BUILT;
 pub(crate) use place::{Place, Pods, domain};
 pub use routing::Routing;
 pub use server_file::ServerFile;

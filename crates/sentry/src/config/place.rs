@@ -7,6 +7,8 @@ use std::path::Path;
 const SERVICE: &str = "srv:";
 /// What makes a service of Kubernetes, whose pods are the servers.
 const PODS: &str = "kubernetes:";
+/// Why a build without the feature cannot follow them, and what to do.
+pub(crate) const NOT_BUILT: &str = "this program was built without Kubernetes; build it with --features kubernetes";
 /// What makes a path of a Unix socket.
 const SOCKET: &str = "unix:";
 

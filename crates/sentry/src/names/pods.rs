@@ -173,9 +173,7 @@ fn answer(pods: &[tidegate_kubernetes::Pod], service: &str, namespace: &str) -> 
 /// Says that it cannot.
 #[cfg(not(feature = "kubernetes"))]
 async fn follow(_service: &Service, mut tell: impl FnMut(Answer) -> bool) {
-    tell(Answer::Failed(String::from(
-        "this program was built without Kubernetes; build it with --features kubernetes",
-    )));
+    tell(Answer::Failed(crate::config::NOT_BUILT.to_owned()));
 }
 
 #[cfg(test)]

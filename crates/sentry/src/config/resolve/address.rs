@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tidegate_config::{At, Report};
 use tidegate_wire::KeyError;
 
-use super::super::place::{Place, socket_path, split_port};
+use super::super::place::{NOT_BUILT, Place, socket_path, split_port};
 use super::super::raw::{RawAdmin, RawApplication, RawListenTable};
 use super::super::{Admin, Listen, ProxyIn, SocketFile, Spoken};
 use super::Resolver;
@@ -232,9 +232,6 @@ impl Resolver<'_, '_, '_> {
         }
     }
 }
-
-/// Why a build without the feature cannot do it, and what to do.
-const NOT_BUILT: &str = "this program was built without Kubernetes; build it with --features kubernetes";
 
 /// Who has the admin API's address.
 const ADMIN: &str = "the admin listener";
