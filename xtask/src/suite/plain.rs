@@ -13,10 +13,16 @@ const CONTROL: &str = "key_file = \"key\"\n[provider]\nkind = \"static\"\naddres
                        name = \"shop\"\ntarget = \"1s\"\n";
 
 /// What asks for a feature: the words before the file, the file's text, and the feature.
-fn cases() -> [(&'static [&'static str], String, &'static str); 2] {
+fn cases() -> [(&'static [&'static str], String, &'static str); 4] {
     let sentry =
         "[[application]]\nlisten = \"127.0.0.1:1\"\nservers = \"127.0.0.1:2\"\n[traces]\nendpoint = \"http://a:1\"\n";
-    [(&["control", "-c"], format!("{CONTROL}[kubernetes]\n"), "kubernetes"), (&["check"], sentry.to_owned(), "otel")]
+    let pods = "[[application]]\nlisten = \"127.0.0.1:1\"\nservers = \"kubernetes:shop:http\"\n";
+    [
+        (&["control", "-c"], format!("{CONTROL}[kubernetes]\n"), "kubernetes"),
+        (&["check"], pods.to_owned(), "kubernetes"),
+        (&["operator", "--kubeconfig"], String::new(), "kubernetes"),
+        (&["check"], sentry.to_owned(), "otel"),
+    ]
 }
 
 /// Gives the release build a configuration that needs each of the features; it must refuse, and name the feature.
